@@ -1,0 +1,1 @@
+"""The CPU backend: Numba kernels, packed weight layouts and the tape that runs them."""

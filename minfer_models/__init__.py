@@ -1,0 +1,1 @@
+"""Models: file formats, architectures, tokenizers, the engine and the command line."""
