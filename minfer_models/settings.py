@@ -1,0 +1,200 @@
+"""Every environment variable minfer reads, in one frozen value that gets passed down.
+
+No other module reads the environment: a run is described by its arguments and one `Settings`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+PREFIX = "MINFER_"
+ISAS = ("auto", "portable", "avx2")
+
+
+class SettingsError(ValueError):
+    """An environment variable that minfer does not know, or a value that it does not take."""
+
+
+def _threads(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def _isa(text: str) -> str:
+    if text not in ISAS:
+        raise ValueError(text)
+    return text
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if len(set(names)) != len(names):
+        raise ValueError(text)
+    return names
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser()
+
+
+def _url(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise ValueError(text)
+    return text.rstrip("/")
+
+
+def _variable(name: str, parse: Callable[[str], Any], *, allowed: str, doc: str, shown: str) -> dict[str, Any]:
+    return {"name": name, "parse": parse, "allowed": allowed, "doc": doc, "shown": shown}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the environment says; every field has a default, so `Settings()` is the plain configuration."""
+
+    cache_dir: Path = field(
+        default=Path("~/.cache/minfer").expanduser(),
+        metadata=_variable(
+            "MINFER_CACHE_DIR",
+            _path,
+            allowed="a folder, created when needed",
+            doc="Where models, test data and compiled kernels are kept.",
+            shown="`$XDG_CACHE_HOME/minfer`, or `~/.cache/minfer`",
+        ),
+    )
+    threads: int | None = field(
+        default=None,
+        metadata=_variable(
+            "MINFER_THREADS",
+            _threads,
+            allowed="a whole number from 1",
+            doc="Worker threads of the CPU backend where `-t` is not given.",
+            shown="the physical cores",
+        ),
+    )
+    isa: str = field(
+        default="auto",
+        metadata=_variable(
+            "MINFER_ISA",
+            _isa,
+            allowed=", ".join(f"`{isa}`" for isa in ISAS),
+            doc="The instruction set that CPU kernels are written for. Every choice gives the same bits.",
+            shown="`auto`: the best that the host has",
+        ),
+    )
+    fusions_off: tuple[str, ...] = field(
+        default=(),
+        metadata=_variable(
+            "MINFER_FUSIONS_OFF",
+            _names,
+            allowed="names of fusions, comma between them, each once",
+            doc="Fusions to leave out of the plan: one side of an A/B.",
+            shown="none",
+        ),
+    )
+    test_call_fail: tuple[str, ...] = field(
+        default=(),
+        metadata=_variable(
+            "MINFER_TEST_CALL_FAIL",
+            _names,
+            allowed="names of call sites, comma between them, each once",
+            doc="Call sites that the engine's probe makes fail: for tests of the failure paths.",
+            shown="none",
+        ),
+    )
+    hf_endpoint: str | None = field(
+        default=None,
+        metadata=_variable(
+            "HF_ENDPOINT",
+            _url,
+            allowed="an http or https address",
+            doc="The Hugging Face Hub that `owner/repo:TAG` names are looked up at.",
+            shown="`https://huggingface.co`",
+        ),
+    )
+    hf_token: str | None = field(
+        default=None,
+        repr=False,
+        metadata=_variable(
+            "HF_TOKEN",
+            str,
+            allowed="a token",
+            doc="The token for private and gated repositories.",
+            shown="the one that `hf auth login` stored, if any",
+        ),
+    )
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> Settings:
+        """Read `environ` (the process's own by default); an empty value counts as unset.
+
+        Raises SettingsError for an unknown `MINFER_*` variable, naming the nearest known one, and for a value that
+        the variable does not take, naming what it takes.
+        """
+        environ = os.environ if environ is None else environ
+        known = {spec.metadata["name"]: spec for spec in fields(cls)}
+        _refuse_unknown(environ, [name for name in known if name.startswith(PREFIX)])
+        values = {spec.name: _parsed(spec.metadata, environ[name]) for name, spec in known.items() if environ.get(name)}
+        if "cache_dir" not in values and environ.get("XDG_CACHE_HOME"):
+            values["cache_dir"] = Path(environ["XDG_CACHE_HOME"]) / "minfer"
+        return cls(**values)
+
+
+def _refuse_unknown(environ: Mapping[str, str], known: list[str]) -> None:
+    for name in sorted(environ):
+        if not name.startswith(PREFIX) or name in known:
+            continue
+        nearest = get_close_matches(name, known, n=1)
+        hint = f"did you mean {nearest[0]}? " if nearest else ""
+        raise SettingsError(f"{name}={environ[name]!r}: unknown variable; {hint}minfer reads {', '.join(known)}")
+
+
+def _parsed(metadata: Mapping[str, Any], text: str) -> Any:
+    try:
+        return metadata["parse"](text)
+    except ValueError:
+        allowed = metadata["allowed"].replace("`", "")
+        raise SettingsError(f"{metadata['name']}={text!r}: expected {allowed}") from None
+
+
+def require_known(variable: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
+    """Refuse a name in a list variable (`MINFER_FUSIONS_OFF`) that is not in `known`, the registry's names.
+
+    Raises SettingsError naming the variable, the name, the nearest known one and all of them.
+    """
+    for name in names:
+        if name in known:
+            continue
+        nearest = get_close_matches(name, known, n=1)
+        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+        raise SettingsError(f"{variable}: unknown name {name!r}; {hint}known: {', '.join(known) or 'none'}")
+
+
+def settings_page() -> str:
+    """docs/settings.md, from the fields of `Settings`."""
+    lines = [
+        "<!-- Generated from minfer_models/settings.py by `python -m tools.generate`; edit that file. -->",
+        "# Settings",
+        "",
+        "minfer reads these environment variables, and no others. A misspelled `MINFER_*` variable or a value that is",
+        "not allowed is an error. Command-line options win over variables. (Libraries such as numba and huggingface_hub",
+        "have variables of their own.)",
+        "",
+        "| Variable | Values | Default | What it does |",
+        "| --- | --- | --- | --- |",
+    ]
+    for spec in fields(Settings):
+        data = spec.metadata
+        lines.append(f"| `{data['name']}` | {data['allowed']} | {data['shown']} | {data['doc']} |")
+    lines += [
+        "",
+        "In Python the same values are fields of `minfer_models.settings.Settings`; `Settings.from_env()` reads the",
+        "environment, and nothing else in minfer does.",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,46 @@
+"""Options and data that every test may use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools import testdata
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="also run the long sweeps (tests marked `full`)")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    if config.getoption("--full"):
+        return "full: on, the long sweeps run too"
+    return "full: off, tests marked `full` are left out (tools/test --full runs them)"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--full"):
+        return
+    long = [item for item in items if item.get_closest_marker("full")]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """SmolLM2-135M-Instruct Q4_1, a real GGUF model file."""
+    return testdata.path("smollm2-q4_1.gguf")
+
+
+@pytest.fixture(scope="session")
+def qwen3_tokenizer() -> Path:
+    """The folder with Qwen3's tokenizer.json and tokenizer_config.json."""
+    return testdata.path("qwen3-tokenizer")
+
+
+@pytest.fixture(scope="session")
+def llama3_1_tokenizer() -> Path:
+    """The folder with Llama 3.1's tokenizer.json and tokenizer_config.json."""
+    return testdata.path("llama3_1-tokenizer")

@@ -1,0 +1,1 @@
+"""Developer tools: run as `python -m tools.NAME` from the repository root; never installed."""
