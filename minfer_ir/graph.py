@@ -1,0 +1,231 @@
+"""The graph: a flat, ordered list of frozen nodes, each with one output."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from minfer_ir.ops import op_named
+from minfer_ir.opspec import Op, OpError
+from minfer_ir.types import Strides, TensorType
+
+
+class GraphError(ValueError):
+    """A graph that is not well formed; the message names the nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewAlias:
+    """Where a view lies in its source: bytes from the source's first element, and byte strides of its axes."""
+
+    source: int
+    offset: int
+    strides: Strides
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One op applied to earlier nodes.
+
+    `id` is the node's index in its graph. `name` is stable across passes and unique in a graph. `block` is the
+    model layer it belongs to. `backend` is set by the assign pass.
+    """
+
+    id: int
+    name: str
+    op: str
+    sources: tuple[int, ...]
+    type: TensorType
+    attrs: Any
+    block: int | None = None
+    backend: str | None = None
+    view: ViewAlias | None = None
+
+    @property
+    def spec(self) -> Op:
+        """The op's declaration."""
+        return op_named(self.op)
+
+    @property
+    def strides(self) -> Strides:
+        """Byte strides: the view's, or contiguous ones."""
+        return self.view.strides if self.view else self.type.strides
+
+    def operands(self, graph: Graph) -> Iterator[tuple[str, Node]]:
+        """(operand name, source node) pairs in declaration order."""
+        for slot, source in zip(self.spec.operands, self.sources, strict=False):
+            yield slot.name, graph[source]
+
+    def operand(self, graph: Graph, name: str) -> Node:
+        """The source bound to operand `name`."""
+        for slot, source in self.operands(graph):
+            if slot == name:
+                return source
+        raise KeyError(f"{self.name} ({self.op}) has no operand {name!r}")
+
+    def is_leaf(self) -> bool:
+        """True for inputs, weights and KV regions."""
+        return self.spec.effect == "leaf"
+
+    def __str__(self) -> str:
+        return f"%{self.id} {self.name}"
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes in execution order plus the ids of the outputs.
+
+    Sources always come before their users, so every walk is a plain loop. Build one with `GraphBuilder`, or with
+    `Graph.ordered` from nodes in any order. Equality compares nodes and outputs.
+    """
+
+    nodes: tuple[Node, ...]
+    outputs: tuple[int, ...]
+
+    def __getitem__(self, node_id: int) -> Node:
+        return self.nodes[node_id]
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @cached_property
+    def users(self) -> Mapping[int, tuple[int, ...]]:
+        """For every node, the nodes that read it, ascending; a node that reads it twice appears once."""
+        users: dict[int, list[int]] = {n.id: [] for n in self.nodes}
+        for node in self.nodes:
+            for source in dict.fromkeys(node.sources):
+                users[source].append(node.id)
+        return {k: tuple(v) for k, v in users.items()}
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Node]:
+        """Nodes by name."""
+        return {n.name: n for n in self.nodes}
+
+    def owner(self, node_id: int) -> int:
+        """The node whose storage holds `node_id`: follows views and in-place stores to the end of the chain."""
+        node = self.nodes[node_id]
+        while (source := storage_source(node)) is not None:
+            node = self.nodes[source]
+        return node.id
+
+    def verify(self) -> Graph:
+        """Check order, names, types and views against the op declarations; returns self or raises GraphError."""
+        seen: set[str] = set()
+        for index, node in enumerate(self.nodes):
+            _verify_node(self, index, node, seen)
+            seen.add(node.name)
+        if bad := [o for o in self.outputs if not 0 <= o < len(self.nodes)]:
+            raise GraphError(f"outputs {bad} aren't nodes; the graph has {len(self.nodes)}")
+        self._verify_stores()
+        return self
+
+    def _verify_stores(self) -> None:
+        """Each version of a region is written at most once, and never read after a later write."""
+        latest: dict[int, int] = {}
+        for node in self.nodes:
+            for source in node.sources:
+                owner = self.owner(source)
+                if self.nodes[owner].op == "kv" and latest.get(owner, source) != source:
+                    raise GraphError(f"{node} reads {self.nodes[source]} after {self.nodes[latest[owner]]} wrote it")
+            if node.spec.effect == "writes_kv":
+                latest[self.owner(node.id)] = node.id
+
+    @staticmethod
+    def ordered(nodes: Iterable[Node], outputs: Sequence[int]) -> Graph:
+        """A graph from nodes in any order whose `sources` refer to their ids; ids are renumbered.
+
+        The order is stable: of the nodes that are ready, the one that came first is next. Raises GraphError for a
+        missing source or a cycle, naming the nodes on it.
+        """
+        pending = list(nodes)
+        by_id = {n.id: n for n in pending}
+        if len(by_id) != len(pending):
+            raise GraphError("two nodes have the same id")
+        order = _stable_order(pending, by_id)
+        new_id = {old.id: i for i, old in enumerate(order)}
+        if missing := [o for o in outputs if o not in new_id]:
+            raise GraphError(f"outputs {missing} aren't nodes of the graph")
+        return Graph(tuple(_renumber(n, new_id) for n in order), tuple(new_id[o] for o in outputs))
+
+    def rewrite(self, change: Callable[[Node], Node]) -> Graph:
+        """The graph with every node replaced by `change(node)`, which must keep the id."""
+        return Graph(tuple(change(n) for n in self.nodes), self.outputs)
+
+
+def storage_source(node: Node) -> int | None:
+    """The source whose storage `node` shares: a view's source, or the region that a store writes into."""
+    if node.view is not None:
+        return node.view.source
+    writes = node.spec.writes
+    if writes is None:
+        return None
+    return node.sources[[slot.name for slot in node.spec.operands].index(writes)]
+
+
+def make_alias(spec: Op, attrs: Any, source: Node) -> ViewAlias | None:
+    """The alias of a view op over `source`; None when it needs a copy first."""
+    found = spec.alias(attrs, source.type, source.strides)
+    return None if found is None else ViewAlias(source.id, *found)
+
+
+def _verify_node(graph: Graph, index: int, node: Node, seen: set[str]) -> None:
+    if node.id != index:
+        raise GraphError(f"{node} stands at index {index}")
+    if node.name in seen:
+        raise GraphError(f"two nodes are named {node.name!r}")
+    if late := [s for s in node.sources if not 0 <= s < index]:
+        raise GraphError(f"{node} reads {late}, which don't come before it")
+    try:
+        inferred = node.spec.check(node.attrs, [graph[s].type for s in node.sources])
+    except OpError as error:
+        raise GraphError(f"{node}: {error}") from None
+    if inferred != node.type:
+        raise GraphError(f"{node} is declared {node.type}, its op gives {inferred}")
+    expected = make_alias(node.spec, node.attrs, graph[node.sources[0]]) if node.spec.effect == "view" else None
+    if node.view != expected:
+        raise GraphError(f"{node} has view {node.view}, its op gives {expected}")
+
+
+def _stable_order(nodes: Sequence[Node], by_id: Mapping[int, Node]) -> list[Node]:
+    position = {n.id: i for i, n in enumerate(nodes)}
+    waiting = {n.id: len(set(n.sources)) for n in nodes}
+    users: dict[int, list[int]] = {n.id: [] for n in nodes}
+    for node in nodes:
+        for source in set(node.sources):
+            if source not in by_id:
+                raise GraphError(f"{node} reads %{source}, which isn't in the graph")
+            users[source].append(node.id)
+    ready = [position[i] for i, count in waiting.items() if not count]
+    heapq.heapify(ready)
+    order: list[Node] = []
+    while ready:
+        node = nodes[heapq.heappop(ready)]
+        order.append(node)
+        for user in users[node.id]:
+            waiting[user] -= 1
+            if not waiting[user]:
+                heapq.heappush(ready, position[user])
+    if len(order) < len(nodes):
+        raise GraphError(f"the graph has a cycle: {_cycle(nodes, {n.id for n in order})}")
+    return order
+
+
+def _cycle(nodes: Sequence[Node], done: set[int]) -> str:
+    import networkx
+
+    edges = networkx.DiGraph([(s, n.id) for n in nodes if n.id not in done for s in n.sources if s not in done])
+    names = {n.id: n.name for n in nodes}
+    cycle = [names[a] for a, _ in networkx.find_cycle(edges)]
+    return " -> ".join([*cycle, cycle[0]])
+
+
+def _renumber(node: Node, new_id: Mapping[int, int]) -> Node:
+    view = replace(node.view, source=new_id[node.view.source]) if node.view else None
+    return replace(node, id=new_id[node.id], sources=tuple(new_id[s] for s in node.sources), view=view)

@@ -1,0 +1,118 @@
+"""Leaves: what a graph reads without computing it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from minfer_ir.dtypes import DType
+from minfer_ir.formats.base import Format
+from minfer_ir.opspec import Array, Op, OpError
+from minfer_ir.types import ElementType, RowAxis, Shape, TensorType, element_type
+
+
+class Leaf(Op):
+    """A value that arrives from outside; evaluation looks it up instead of computing it."""
+
+    effect = "leaf"
+
+    def reference(self, attrs: Any, *operands: Array) -> Array:
+        """A leaf has no computation."""
+        raise OpError(f"{self.name} is a leaf: its value is bound, not computed")
+
+
+class Input(Leaf):
+    """A tensor filled before every step: token ids, positions, cells, windows."""
+
+    name = "input"
+
+    @dataclass(frozen=True, slots=True)
+    class Attrs:
+        """`key` is the name it is filled under; `limit` names the bound that the fill guard holds values below."""
+
+        revive: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"dtype": element_type, "shape": tuple}
+        key: str
+        shape: Shape
+        dtype: DType
+        rows: RowAxis | None = None
+        limit: int | None = None
+
+    def infer(self, attrs: Attrs) -> TensorType:
+        """The declared type."""
+        return TensorType(attrs.shape, attrs.dtype, attrs.rows)
+
+
+class Weight(Leaf):
+    """A model tensor by registry name, in its storage format."""
+
+    name = "weight"
+
+    @dataclass(frozen=True, slots=True)
+    class Attrs:
+        """`version` counts replacements of the registry (an adapter applied, a hot swap)."""
+
+        revive: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"dtype": element_type, "shape": tuple}
+        key: str
+        shape: Shape
+        dtype: Format
+        version: int = 0
+
+    def infer(self, attrs: Attrs) -> TensorType:
+        """The declared type, when the rows are whole blocks."""
+        if attrs.shape[-1] % attrs.dtype.block_size:
+            raise OpError(f"weight {attrs.key} {attrs.shape}: rows aren't whole {attrs.dtype.name} blocks")
+        return TensorType(attrs.shape, attrs.dtype)
+
+
+class WeightConcat(Leaf):
+    """Several weights of one format and width, stacked along their rows into one."""
+
+    name = "weight_concat"
+
+    @dataclass(frozen=True, slots=True)
+    class Attrs:
+        """`keys` in stacking order, with the row count of each."""
+
+        revive: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"dtype": element_type, "keys": tuple, "sizes": tuple}
+        keys: tuple[str, ...]
+        sizes: tuple[int, ...]
+        width: int
+        dtype: Format
+        version: int = 0
+
+    def infer(self, attrs: Attrs) -> TensorType:
+        """`[sum(sizes), width]`."""
+        if len(attrs.keys) != len(attrs.sizes) or len(attrs.keys) < 2:
+            raise OpError(f"weight_concat needs two or more keys with a size each, got {attrs.keys} and {attrs.sizes}")
+        return TensorType((sum(attrs.sizes), attrs.width), attrs.dtype)
+
+
+class Kv(Leaf):
+    """A persistent region of KV cells: one row of keys or values per cell, kept between steps."""
+
+    name = "kv"
+
+    @dataclass(frozen=True, slots=True)
+    class Attrs:
+        """`key` names the region, e.g. "k.0"; `width` is n_kv_heads * head_dim elements."""
+
+        revive: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"dtype": element_type}
+        key: str
+        cells: int
+        width: int
+        dtype: DType
+
+    def infer(self, attrs: Attrs) -> TensorType:
+        """`[cells, width]`."""
+        kv_type(attrs.dtype)
+        return TensorType((attrs.cells, attrs.width), attrs.dtype)
+
+
+def kv_type(dtype: ElementType) -> None:
+    """Raise OpError when KV rows can't be stored as `dtype`."""
+    if dtype.name not in KV_TYPES:
+        raise OpError(f"KV cells are stored as {' or '.join(KV_TYPES)}, not {dtype.name}")
+
+
+KV_TYPES = ("f32", "f16")

@@ -1,0 +1,205 @@
+"""What an op declares about itself.
+
+One class per op. The declaration is the only place that knows the op: the builder method, verification,
+JSON, the printer, alias planning, CSE and DCE legality, numpy evaluation, the coverage matrix and the
+documentation row are derived from it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer_ir.types import ElementType, Shape, Strides, TensorType
+
+Array = NDArray[Any]
+EffectKind = Literal["pure", "leaf", "view", "reads_kv", "writes_kv"]
+
+
+class OpError(ValueError):
+    """A node that its op's declaration does not allow: the message names op, operand and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One input slot.
+
+    `dims` is a pattern of named dims, e.g. "T H": a name binds on first sight and must agree afterwards, a
+    number must match, "..." stands for any leading dims and "*" for any shape. `dtypes` lists the accepted
+    element type names; "weight" stands for every weight format and "activation" for f32 and its 8-bit forms.
+    """
+
+    name: str
+    dims: str
+    dtypes: tuple[str, ...] = ("f32",)
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NoAttrs:
+    """The attrs of an op that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Work of one node: multiply-adds count two flops; bytes are what must cross memory at least once."""
+
+    flops: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpCase:
+    """One test case as plain data: operand types, attrs, and how the integer operands are drawn."""
+
+    label: str
+    operands: tuple[TensorType, ...]
+    attrs: Mapping[str, Any]
+    ints: Mapping[str, Sequence[int]] | None = None
+
+
+class Op(ABC):
+    """Base of every op declaration. Stateless: the registry holds one instance per class."""
+
+    name: ClassVar[str]
+    operands: ClassVar[tuple[Operand, ...]] = ()
+    Attrs: ClassVar[type[Any]] = NoAttrs
+    effect: ClassVar[EffectKind] = "pure"
+    writes: ClassVar[str | None] = None
+    """The operand whose storage the output is (an in-place store into a persistent region)."""
+    inplace: ClassVar[tuple[str, ...]] = ()
+    """Operands whose buffer the output may take over: the kernel reads an element before it writes it."""
+    commutative: ClassVar[bool] = False
+
+    @abstractmethod
+    def infer(self, attrs: Any, *operands: TensorType) -> TensorType:
+        """The output's type; raises OpError for operands that do not fit together."""
+
+    @abstractmethod
+    def reference(self, attrs: Any, *operands: Array) -> Array:
+        """The value in numpy. Block-format operands arrive decoded to float32; the result is encoded by the caller."""
+
+    def cost(self, attrs: Any, out: TensorType, *operands: TensorType) -> Cost:
+        """Flops and bytes; an elementwise default."""
+        return Cost(out.size, out.nbytes + sum(o.nbytes for o in operands))
+
+    def alias(self, attrs: Any, source: TensorType, strides: Strides) -> tuple[int, Strides] | None:
+        """For a view: (byte offset, byte strides) within `source`, or None when it can't be expressed without a copy."""
+        raise NotImplementedError(f"{self.name} is not a view")
+
+    def cases(self) -> Sequence[OpCase]:
+        """Test cases that the op matrix runs on every backend."""
+        return ()
+
+    @property
+    def doc(self) -> str:
+        """The one-line description: the first line of the class docstring."""
+        return (self.__doc__ or "").strip().splitlines()[0]
+
+    def check(self, attrs: Any, operands: Sequence[TensorType]) -> TensorType:
+        """Verify operand count, element types, dims and attrs against the declaration, then infer."""
+        required = sum(not o.optional for o in self.operands)
+        if not required <= len(operands) <= len(self.operands):
+            raise OpError(f"{self.name} takes {required} to {len(self.operands)} operands, got {len(operands)}")
+        if not isinstance(attrs, self.Attrs):
+            raise OpError(f"{self.name} takes attrs {self.Attrs.__name__}, got {attrs!r}")
+        bound: dict[str, int] = {}
+        for slot, actual in zip(self.operands, operands, strict=False):
+            check_dtype(self.name, slot, actual.dtype)
+            bind_dims(self.name, slot, actual.shape, bound)
+        return self.infer(attrs, *operands)
+
+
+class FusedOp(Op):
+    """An op that states what it stands for.
+
+    Tracing `decompose` gives the pattern that the fuse pass looks for, evaluating it gives the oracle and
+    inferring through it gives the shapes, so none of the three can disagree with the kernel's contract.
+    """
+
+    switch: ClassVar[str]
+    """The fusion's name in settings, e.g. for an A/B."""
+
+    @abstractmethod
+    def decompose(self, b: Any, attrs: Any, *operands: Any) -> Any:
+        """Build the composition with builder `b`; returns one value, or a tuple when the op has parts."""
+
+    def parts(self, attrs: Any, *operands: TensorType) -> tuple[int, ...]:
+        """Widths of the parts along the last axis when `decompose` returns several values."""
+        return ()
+
+
+def check_dtype(op: str, slot: Operand, dtype: ElementType) -> None:
+    """Raise OpError when `dtype` isn't accepted by `slot`."""
+    groups = {"weight": WEIGHT_TYPES, "activation": ACTIVATION_TYPES}
+    accepted = {name for d in slot.dtypes for name in groups.get(d, (d,))}
+    if dtype.name not in accepted:
+        raise OpError(f"{op}: operand {slot.name} is {dtype.name}, accepted: {', '.join(sorted(accepted))}")
+
+
+def bind_dims(op: str, slot: Operand, shape: Shape, bound: dict[str, int]) -> None:
+    """Match `shape` against the slot's pattern, binding names in `bound`."""
+    if slot.dims == "*":
+        return
+    names = slot.dims.split()
+    if names and names[0] == "...":
+        names = names[1:]
+        shape = shape[max(len(shape) - len(names), 0) :]
+    if len(shape) != len(names):
+        raise OpError(f"{op}: operand {slot.name} has shape {shape}, expected [{slot.dims}]")
+    for name, dim in zip(names, shape, strict=True):
+        expected = int(name) if name.isdigit() else bound.setdefault(name, dim)
+        if dim != expected:
+            raise OpError(f"{op}: operand {slot.name} has shape {shape}, but {name} is {expected}")
+
+
+def attrs_to_json(attrs: Any) -> dict[str, Any]:
+    """A frozen attrs dataclass as plain JSON values; nested dataclasses become objects."""
+    return {f.name: _plain(getattr(attrs, f.name)) for f in fields(attrs)}
+
+
+def attrs_from_json(op: Op, values: Mapping[str, Any]) -> Any:
+    """The inverse of `attrs_to_json`; raises OpError naming an unknown or missing attr."""
+    known = {f.name for f in fields(op.Attrs)}
+    if unknown := sorted(set(values) - known):
+        raise OpError(f"{op.name} has no attr {', '.join(unknown)}; it has: {', '.join(sorted(known)) or 'none'}")
+    try:
+        return op.Attrs(**{k: _revive(op, k, v) for k, v in values.items()})
+    except TypeError as error:
+        raise OpError(f"{op.name}: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return attrs_to_json(value)
+    if isinstance(value, tuple):
+        return [_plain(v) for v in value]  # pyright: ignore[reportUnknownVariableType]
+    return value.name if isinstance(value, ElementType) else value
+
+
+def _revive(op: Op, name: str, value: Any) -> Any:
+    convert: Callable[[Any], Any] | None = getattr(op.Attrs, "revive", {}).get(name)
+    if convert is not None:
+        return convert(value)
+    return _tupled(value)
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(_tupled(v) for v in value) if isinstance(value, list) else value  # pyright: ignore
+
+
+WEIGHT_TYPES = (
+    *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
+    *("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL"),
+)
+ACTIVATION_TYPES = ("f32", "Q8A32", "Q8A256")
+
+
+def f32(value: Array) -> Array:
+    """`value` as float32."""
+    return value.astype(np.float32)
