@@ -1,0 +1,86 @@
+"""Unquantized weights: F32, F16 and BF16 as formats of one-element blocks."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+
+from minfer_ir.formats.base import Bytes, Floats, Format, check_bytes, check_floats
+
+
+class FloatFormat(Format):
+    """A format of one little-endian floating-point number per block. NaN and infinity are kept."""
+
+    block_size = 1
+
+    def __init__(self, name: str, block_bytes: int) -> None:
+        self.name, self.block_bytes = name, block_bytes
+
+    @abstractmethod
+    def narrow(self, values: Floats) -> Bytes:
+        """Round values `[..., n]` to this format's bytes, to nearest even; too large a value becomes infinite."""
+
+    def encode(self, values: Floats) -> Bytes:
+        """See `Format.encode`."""
+        check_floats(self, values)
+        values = np.ascontiguousarray(values)
+        data = self.narrow(values)
+        overflow = np.isinf(self.decode(data)) & np.isfinite(values)
+        if overflow.any():
+            flat = int(np.argmax(overflow))
+            row, element = divmod(flat, values.shape[-1])
+            raise ValueError(f"{self.name} cannot hold {values.reshape(-1)[flat]} (row {row}, element {element})")
+        return data
+
+    def scales(self, data: Bytes) -> Floats:
+        """See `Format.scales`."""
+        return self.decode(data)[..., None]
+
+    def draw(self, rng: np.random.Generator, rows: int, n: int, scale: float = 0.02) -> Bytes:
+        """See `Format.draw`."""
+        return self.encode(rng.standard_normal((rows, n), dtype=np.float32) * np.float32(scale))
+
+
+class _Float32(FloatFormat):
+    def decode(self, data: Bytes) -> Floats:
+        """See `Format.decode`."""
+        check_bytes(self, data)
+        return np.ascontiguousarray(data).view("<f4")
+
+    def narrow(self, values: Floats) -> Bytes:
+        return values.copy().view(np.uint8)
+
+
+class _Float16(FloatFormat):
+    def decode(self, data: Bytes) -> Floats:
+        """See `Format.decode`."""
+        check_bytes(self, data)
+        return np.ascontiguousarray(data).view("<f2").astype(np.float32)
+
+    def narrow(self, values: Floats) -> Bytes:
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            return values.astype("<f2").view(np.uint8)
+
+
+class _BFloat16(FloatFormat):
+    """The upper half of a float32. NaN stays NaN: it is made quiet, because rounding could carry it into infinity."""
+
+    def decode(self, data: Bytes) -> Floats:
+        """See `Format.decode`."""
+        check_bytes(self, data)
+        widened = np.ascontiguousarray(data).view("<u2").astype(np.uint32)
+        widened <<= np.uint32(16)
+        return widened.view(np.float32)
+
+    def narrow(self, values: Floats) -> Bytes:
+        bits = values.view(np.uint32)
+        upper = bits >> np.uint32(16)
+        rounded = (bits + (np.uint32(0x7FFF) + (upper & np.uint32(1)))) >> np.uint32(16)
+        halves = np.where(np.isnan(values), upper | np.uint32(0x40), rounded)
+        return halves.astype("<u2").view(np.uint8)
+
+
+F32 = _Float32("F32", 4)
+F16 = _Float16("F16", 2)
+BF16 = _BFloat16("BF16", 2)
