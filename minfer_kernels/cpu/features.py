@@ -1,0 +1,85 @@
+"""What the host CPU can do, and the instruction set that kernels are compiled for."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from enum import StrEnum
+
+import llvmlite.binding as llvm
+
+
+class Isa(StrEnum):
+    """The instruction sets that SIMD primitives have code for; `PORTABLE` runs anywhere, with the same bits."""
+
+    AVX2 = "avx2"
+    PORTABLE = "portable"
+
+
+REQUIRED_FEATURES: dict[Isa, frozenset[str]] = {
+    Isa.AVX2: frozenset({"avx2", "fma", "f16c"}),
+    Isa.PORTABLE: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HostFeatures:
+    """The host as LLVM sees it: triple, CPU name and the names of its features; `os` as in `platform.system()`."""
+
+    triple: str
+    cpu: str
+    features: frozenset[str]
+    os: str
+
+    @classmethod
+    def detect(cls) -> HostFeatures:
+        """Ask LLVM about the CPU this process runs on."""
+        enabled = frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
+        return cls(llvm.get_process_triple(), llvm.get_host_cpu_name(), enabled, platform.system().lower())
+
+    @property
+    def arch(self) -> str:
+        """The architecture part of the triple, e.g. `x86_64` or `aarch64`."""
+        return self.triple.partition("-")[0]
+
+    def missing(self, isa: Isa) -> frozenset[str]:
+        """Features that `isa` needs and this host lacks."""
+        return REQUIRED_FEATURES[isa] - self.features
+
+    def best_isa(self) -> Isa:
+        """The fastest instruction set that this host has."""
+        return next(isa for isa in Isa if not self.missing(isa))
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A compile target: which primitives to pick (`isa`) and what LLVM may emit (`cpu`, `features`)."""
+
+    isa: Isa
+    triple: str
+    cpu: str
+    features: str
+    os: str
+
+    @classmethod
+    def for_isa(cls, host: HostFeatures, isa: Isa) -> Machine:
+        """The machine to compile for; ValueError names the features that the host lacks for `isa`.
+
+        A portable build on x86-64 targets the baseline CPU, so that it runs, and is tested, without AVX.
+        """
+        lacking = host.missing(isa)
+        if lacking:
+            raise ValueError(f"isa {isa} needs {', '.join(sorted(lacking))}, which {host.cpu} lacks")
+        if isa is Isa.PORTABLE and host.arch == "x86_64":
+            return cls(isa, host.triple, "x86-64", "", host.os)
+        return cls(isa, host.triple, host.cpu, ",".join(f"+{f}" for f in sorted(host.features)), host.os)
+
+    @property
+    def arch(self) -> str:
+        """The architecture part of the triple."""
+        return self.triple.partition("-")[0]
+
+    @property
+    def has_f16c(self) -> bool:
+        """Whether `fpext <8 x half>` compiles to an instruction; without one LLVM's expansion crashes."""
+        return self.isa is Isa.AVX2

@@ -1,0 +1,220 @@
+"""Packing: GGUF rows of blocks into the interleaved groups of a `WeightLayout`, and back for tests.
+
+Both directions walk the rows in pieces that stay in a core's cache, so the peak is the packed buffer plus a
+few hundred KiB. What moves where is data (`_MOVES`): a field of the GGUF block is taken as it is, its bit
+planes are regrouped, or a named pair of functions unpacks and repacks the small scales of K-quants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer_ir.formats.base import Format
+from minfer_kernels.cpu.layouts import Field, WeightLayout, layout_of
+from minfer_kernels.cpu.scale_bits import join_k4, join_q3, split_k4, split_q3
+
+Bytes = NDArray[np.uint8]
+Transform = Callable[..., tuple[Bytes, ...]]
+
+ALIGNMENT = 64
+_PIECE_BYTES = 1 << 18
+_PLANE_GROUP = {4: 16, 2: 4, 1: 4}
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeight:
+    """A packed `[n, k]` weight: `buffer` is uint8, aligned to 64 bytes, `layout.nbytes(n, k)` long."""
+
+    layout: WeightLayout
+    n: int
+    k: int
+    buffer: Bytes
+
+    @property
+    def address(self) -> int:
+        """Address of the first group."""
+        return self.buffer.ctypes.data
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """GGUF field `source` to packed fields; `group` bytes a plane run in GGUF (0: whole bytes, taken as they are)."""
+
+    source: str
+    fields: tuple[str, ...]
+    group: int = 0
+    split: Transform | None = None
+    join: Callable[..., Bytes] | None = None
+
+
+_Q4 = _Move("qs", ("q4",), 16)
+_Q1 = _Move("qh", ("q1",), 1)
+_K4 = _Move("qs", ("q4",), 32)
+_K2 = _Move("qs", ("q2",), 32)
+_K_SCALES = _Move("scales", ("scales", "mins"), split=split_k4, join=join_k4)
+_D, _M, _DMIN = _Move("d", ("d",)), _Move("m", ("m",)), _Move("dmin", ("dmin",))
+
+_MOVES: dict[str, tuple[_Move, ...]] = {
+    "Q4_0": (_Q4, _D),
+    "Q4_1": (_Q4, _D, _M),
+    "Q5_0": (_Q4, _Q1, _D),
+    "Q5_1": (_Q4, _Q1, _D, _M),
+    "Q8_0": (_Move("qs", ("q8",)), _D),
+    "IQ4_NL": (_Q4, _D),
+    "Q2_K": (_K2, _Move("scales", ("scales",)), _D, _DMIN),
+    "Q3_K": (
+        _K2,
+        _Move("hmask", ("q1",), 32),
+        _Move("scales", ("scales",), split=split_q3, join=join_q3),
+        _D,
+    ),
+    "Q4_K": (_K4, _K_SCALES, _D, _DMIN),
+    "Q5_K": (_K4, _Move("qh", ("q1",), 32), _K_SCALES, _D, _DMIN),
+    "Q6_K": (_Move("ql", ("q4",), 64), _Move("qh", ("q2",), 32), _Move("scales", ("scales",)), _D),
+}
+
+
+def pack(fmt: Format, raw_parts: Sequence[Bytes], k: int) -> PackedWeight:
+    """Pack one weight, or several of the same format stacked row on row, into one buffer.
+
+    Args:
+        fmt: the weight format of every part.
+        raw_parts: GGUF row bytes, uint8 `[n_i, fmt.row_bytes(k)]`.
+        k: elements in a row.
+
+    Raises:
+        ValueError: `fmt` has no packed layout, or a part is not rows of `k` elements of it.
+    """
+    layout = layout_of(fmt.name)
+    row_bytes = fmt.row_bytes(k)
+    for index, part in enumerate(raw_parts):
+        if part.dtype != np.uint8 or part.ndim != 2 or part.shape[1] != row_bytes:
+            raise ValueError(
+                f"part {index} of a packed {fmt.name} weight is {part.dtype} {part.shape}, "
+                f"expected uint8 rows of {row_bytes} bytes ({k} elements)"
+            )
+    n = sum(len(part) for part in raw_parts)
+    packed = PackedWeight(layout, n, k, _aligned_empty(layout.nbytes(n, k)))
+    groups = _group_blocks(packed)
+    for first, rows in _pieces(raw_parts, layout.rows):
+        _pack_rows(fmt, layout, rows, groups[first // layout.rows :])
+    return packed
+
+
+def unpack(fmt: Format, packed: PackedWeight) -> Bytes:
+    """The GGUF rows `[n, row_bytes]` that `packed` was made of, bit for bit."""
+    layout, groups = packed.layout, _group_blocks(packed)
+    raw = np.empty((len(groups) * layout.rows, fmt.row_bytes(packed.k)), np.uint8)
+    step = _rows_per_piece(raw.shape[1], layout.rows)
+    for first in range(0, len(raw), step):
+        rows = raw[first : first + step]
+        rows[:] = _unpack_rows(fmt, layout, groups[first // layout.rows :][: len(rows) // layout.rows])
+    return raw[: packed.n]
+
+
+def _aligned_empty(nbytes: int) -> Bytes:
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + nbytes]
+
+
+def _group_blocks(packed: PackedWeight) -> Bytes:
+    layout = packed.layout
+    return packed.buffer.reshape(layout.groups(packed.n), packed.k // layout.block, layout.block_bytes)
+
+
+def _rows_per_piece(row_bytes: int, rows: int) -> int:
+    return max(1, _PIECE_BYTES // max(1, row_bytes * rows)) * rows
+
+
+def _pieces(parts: Sequence[Bytes], rows: int) -> Iterator[tuple[int, Bytes]]:
+    """(first row, rows) of the stacked parts, whole groups each; the last is padded with zero rows."""
+    total = sum(len(part) for part in parts)
+    if total == 0:
+        return
+    row_bytes = parts[0].shape[1]
+    step = _rows_per_piece(row_bytes, rows)
+    starts = np.cumsum([0, *(len(part) for part in parts)])
+    for first in range(0, total, step):
+        count = min(step, total - first)
+        piece = np.zeros((-(-count // rows) * rows, row_bytes), np.uint8)
+        for start, part in zip(starts, parts, strict=False):
+            low, high = max(first, start), min(first + count, start + len(part))
+            if low < high:
+                piece[low - first : high - first] = part[low - start : high - start]
+        yield first, piece
+
+
+def _pack_rows(fmt: Format, layout: WeightLayout, rows: Bytes, groups: Bytes) -> None:
+    """Pack `rows [8 * g, row_bytes]` into the first g of `groups [.., n_blocks, block_bytes]`."""
+    blocks = rows.reshape(len(rows), -1, fmt.block_bytes)
+    for move in _moves(layout):
+        source = np.ascontiguousarray(blocks[..., _source_bytes(fmt, move)])
+        targets = move.split(source) if move.split else (source,)
+        for name, numbers in zip(move.fields, targets, strict=True):
+            field = layout.field(name)
+            planes = _regroup(numbers, field.bits, move.group, _PLANE_GROUP[field.bits]) if move.group else numbers
+            _interleaved(layout, field, groups)[: len(rows) // layout.rows] = _in_units(layout, field, planes)
+
+
+def _unpack_rows(fmt: Format, layout: WeightLayout, groups: Bytes) -> Bytes:
+    blocks = np.empty((len(groups) * layout.rows, groups.shape[1], fmt.block_bytes), np.uint8)
+    for move in _moves(layout):
+        sources = []
+        for name in move.fields:
+            field = layout.field(name)
+            units = _interleaved(layout, field, groups).transpose(0, 3, 1, 2)
+            planes = np.ascontiguousarray(units).view(np.uint8).reshape(*blocks.shape[:2], field.row_bytes)
+            regrouped = _regroup(planes, field.bits, _PLANE_GROUP[field.bits], move.group) if move.group else planes
+            sources.append(regrouped)
+        blocks[..., _source_bytes(fmt, move)] = move.join(*sources) if move.join else sources[0]
+    return blocks.reshape(len(blocks), -1)
+
+
+def _moves(layout: WeightLayout) -> tuple[_Move, ...]:
+    return _MOVES.get(layout.format, (_Move("", ("values",)),))
+
+
+def _source_bytes(fmt: Format, move: _Move) -> slice:
+    """Where the moved field lies in a GGUF block."""
+    if not move.source:
+        return slice(0, fmt.block_bytes)
+    dtype, offset = fmt.layout.fields[move.source][:2]
+    return slice(offset, offset + dtype.itemsize)
+
+
+def _unit_dtype(field: Field) -> np.dtype[np.unsignedinteger]:
+    return np.dtype(f"u{field.unit}")
+
+
+def _interleaved(layout: WeightLayout, field: Field, groups: Bytes) -> NDArray[np.unsignedinteger]:
+    """A field of `groups` as a view `[groups, n_blocks, units, rows]`."""
+    region = groups[..., field.offset : field.offset + field.nbytes]
+    return region.view(_unit_dtype(field)).reshape(*groups.shape[:2], -1, layout.rows)
+
+
+def _in_units(layout: WeightLayout, field: Field, planes: Bytes) -> NDArray[np.unsignedinteger]:
+    """Bytes of one field `[rows, n_blocks, row_bytes]` as a view `[groups, n_blocks, units, rows]`."""
+    units = planes.view(_unit_dtype(field)).reshape(-1, layout.rows, *planes.shape[1:2], field.row_bytes // field.unit)
+    return units.transpose(0, 2, 3, 1)
+
+
+def _regroup(planes: Bytes, bits: int, group: int, new_group: int) -> Bytes:
+    """Bit fields stored in runs of `group` bytes, stored anew in runs of `new_group` bytes.
+
+    A run holds the lowest field of all its bytes, then the next field of all of them, and so on.
+    """
+    if group == new_group:
+        return planes
+    per_byte, mask = 8 // bits, np.uint8((1 << bits) - 1)
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
+    by_run = planes.reshape(-1, 1, group)
+    numbers = ((by_run >> shifts) & mask).reshape(-1, per_byte, new_group)
+    packed = numbers[:, 0].copy()
+    for index in range(1, per_byte):
+        packed |= numbers[:, index] << np.uint8(index * bits)
+    return packed.reshape(planes.shape)
