@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,7 +25,7 @@ class GraphBuilder:
         self._block: int | None = None
 
     @contextmanager
-    def block(self, index: int) -> Iterator[None]:
+    def block(self, index: int) -> Generator[None]:
         """Tag the nodes built inside with model layer `index`."""
         outer, self._block = self._block, index
         try:

@@ -222,7 +222,8 @@ def _cycle(nodes: Sequence[Node], done: set[int]) -> str:
 
     edges = networkx.DiGraph([(s, n.id) for n in nodes if n.id not in done for s in n.sources if s not in done])
     names = {n.id: n.name for n in nodes}
-    cycle = [names[a] for a, _ in networkx.find_cycle(edges)]
+    found: list[tuple[int, int]] = list(networkx.find_cycle(edges))  # pyright: ignore
+    cycle = [names[source] for source, _ in found]
     return " -> ".join([*cycle, cycle[0]])
 
 

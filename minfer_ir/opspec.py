@@ -77,19 +77,23 @@ class Op(ABC):
     commutative: ClassVar[bool] = False
 
     @abstractmethod
-    def infer(self, attrs: Any, *operands: TensorType) -> TensorType:
-        """The output's type; raises OpError for operands that do not fit together."""
+    def infer(self, *args: Any, **kwargs: Any) -> TensorType:
+        """(attrs, *operand types) to the output's type; raises OpError for operands that don't fit together."""
 
     @abstractmethod
-    def reference(self, attrs: Any, *operands: Array) -> Array:
-        """The value in numpy. Block-format operands arrive decoded to float32; the result is encoded by the caller."""
+    def reference(self, *args: Any, **kwargs: Any) -> Array:
+        """(attrs, *operand arrays) to the value in numpy.
 
-    def cost(self, attrs: Any, out: TensorType, *operands: TensorType) -> Cost:
-        """Flops and bytes; an elementwise default."""
+        Block-format operands arrive decoded to float32; the caller encodes the result.
+        """
+
+    def cost(self, *args: Any, **kwargs: Any) -> Cost:
+        """(attrs, output type, *operand types) to flops and bytes; an elementwise default."""
+        _, out, *operands = args
         return Cost(out.size, out.nbytes + sum(o.nbytes for o in operands))
 
-    def alias(self, attrs: Any, source: TensorType, strides: Strides) -> tuple[int, Strides] | None:
-        """For a view: (byte offset, byte strides) within `source`, or None when it can't be expressed without a copy."""
+    def alias(self, attrs: Any, source: TensorType, strides: Strides, /) -> tuple[int, Strides] | None:
+        """For a view: (byte offset, byte strides) within `source`, or None when it needs a copy first."""
         raise NotImplementedError(f"{self.name} is not a view")
 
     def cases(self) -> Sequence[OpCase]:
@@ -126,11 +130,11 @@ class FusedOp(Op):
     """The fusion's name in settings, e.g. for an A/B."""
 
     @abstractmethod
-    def decompose(self, b: Any, attrs: Any, *operands: Any) -> Any:
-        """Build the composition with builder `b`; returns one value, or a tuple when the op has parts."""
+    def decompose(self, *args: Any, **kwargs: Any) -> Any:
+        """(builder, attrs, *operands) to the composition: one value, or a tuple when the op has parts."""
 
-    def parts(self, attrs: Any, *operands: TensorType) -> tuple[int, ...]:
-        """Widths of the parts along the last axis when `decompose` returns several values."""
+    def parts(self, *args: Any, **kwargs: Any) -> tuple[int, ...]:
+        """(attrs, *operand types) to the parts' widths along the last axis, when `decompose` returns several values."""
         return ()
 
 

@@ -65,8 +65,10 @@ class TensorType:
         return f"{self.dtype.name}[{dims}]" + (f" rows={self.rows}" if self.rows else "")
 
 
-def element_type(name: str) -> ElementType:
-    """The scalar or block format called `name`; raises ValueError listing the known names."""
+def element_type(name: str | ElementType) -> ElementType:
+    """The scalar or block format called `name` (itself, when it is one); raises ValueError listing the known names."""
+    if not isinstance(name, str):
+        return name
     from minfer_ir.dtypes import DTYPES
     from minfer_ir.formats import FORMATS
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer_ir.dtypes import F16, F32, I32, DType
-from minfer_ir.opspec import Array, Cost, NoAttrs, Op, OpCase, Operand, OpError, f32
 from minfer_ir.ops.elementwise import rows
 from minfer_ir.ops.leaves import KV_TYPES
+from minfer_ir.opspec import Array, Cost, NoAttrs, Op, OpCase, Operand, OpError, f32
 from minfer_ir.types import TensorType
 
 MAP_RUNS = 4
@@ -43,7 +43,9 @@ class KvStore(Op):
     def cases(self) -> Sequence[OpCase]:
         """Both cell types, scattered cells."""
         return [
-            OpCase(d.name, (TensorType((9, 24), d), rows(3, 24), TensorType((3,), I32, "token")), {}, {"cells": (8, 0, 3)})
+            OpCase(
+                d.name, (TensorType((9, 24), d), rows(3, 24), TensorType((3,), I32, "token")), {}, {"cells": (8, 0, 3)}
+            )
             for d in (F32, F16)
         ]
 
@@ -77,7 +79,13 @@ class Attention(Op):
     effect = "reads_kv"
 
     def infer(
-        self, attrs: AttentionAttrs, q: TensorType, k: TensorType, v: TensorType, positions: TensorType, window: TensorType
+        self,
+        attrs: AttentionAttrs,
+        q: TensorType,
+        k: TensorType,
+        v: TensorType,
+        positions: TensorType,
+        window: TensorType,
     ) -> TensorType:
         """The type of `q`."""
         _, heads, head_dim = q.shape
@@ -86,7 +94,9 @@ class Attention(Op):
         if k.shape[1] != attrs.n_kv_heads * head_dim:
             raise OpError(f"attention: KV rows hold {k.shape[1]} elements, expected {attrs.n_kv_heads} x {head_dim}")
         if k.dtype is not v.dtype:
-            raise OpError(f"attention: K is {k.dtype.name} and V is {v.dtype.name}; the KV format belongs to the engine")
+            raise OpError(
+                f"attention: K is {k.dtype.name} and V is {v.dtype.name}; the KV format belongs to the engine"
+            )
         window_mode(window.shape, q.shape[0])
         return q
 
@@ -105,9 +115,10 @@ class Attention(Op):
             out[t] = np.einsum("hc,chd->hd", weights / weights.sum(axis=1, keepdims=True), values)
         return f32(out)
 
-    def cost(self, attrs: AttentionAttrs, out: TensorType, *operands: TensorType) -> Cost:
+    def cost(
+        self, attrs: AttentionAttrs, out: TensorType, q: TensorType, k: TensorType, v: TensorType, *_: Any
+    ) -> Cost:
         """An upper bound: every row reads every cell."""
-        _, k, v, *_ = operands
         return Cost(4 * out.size * k.shape[0], 2 * out.nbytes + k.nbytes + v.nbytes)
 
     def cases(self) -> Sequence[OpCase]:
@@ -125,7 +136,7 @@ class Attention(Op):
 
 def window_mode(shape: tuple[int, ...], n_rows: int) -> str:
     """The mode that a window input of `shape` selects; a shape that fits none is refused."""
-    modes = {(1,): "causal", (n_rows, 2): "span", (n_rows, 2 * MAP_RUNS): "map"}
+    modes: dict[tuple[int, ...], str] = {(1,): "causal", (n_rows, 2): "span", (n_rows, 2 * MAP_RUNS): "map"}
     if shape not in modes:
         raise OpError(f"attention: a window of shape {shape} fits no mode; for {n_rows} rows: {list(modes)}")
     return modes[shape]
@@ -141,10 +152,18 @@ def window_cells(positions: Array, window: Array) -> list[NDArray[np.int64]]:
     return [np.concatenate([np.arange(int(c), int(c) + int(n)) for c, n in row]) for row in runs]
 
 
-def _case(label: str, dtype: DType, geometry: tuple[int, int, int], window: tuple[int, ...], values: tuple[int, ...]) -> OpCase:
+def _case(
+    label: str, dtype: DType, geometry: tuple[int, int, int], window: tuple[int, ...], values: tuple[int, ...]
+) -> OpCase:
     heads, kv_heads, dim = geometry
     cells = TensorType((140, kv_heads * dim), dtype)
-    operands = (rows(3, heads, dim), cells, cells, TensorType((3,), I32, "token"), TensorType(window, I32, _rows_of(window)))
+    operands = (
+        rows(3, heads, dim),
+        cells,
+        cells,
+        TensorType((3,), I32, "token"),
+        TensorType(window, I32, _rows_of(window)),
+    )
     ints: dict[str, Any] = {"positions": (0, 63, 130), "window": values}
     return OpCase(label, operands, {"n_kv_heads": kv_heads, "scale": dim**-0.5}, ints)
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from minfer_ir.dtypes import F32
 from minfer_ir.formats.base import Format
-from minfer_ir.opspec import Array, FusedOp, NoAttrs, OpCase, Operand, OpError, f32
 from minfer_ir.ops.elementwise import ROW_OR_PARAM, rows, silu
 from minfer_ir.ops.norm import NormAttrs, rms_norm
+from minfer_ir.opspec import Array, FusedOp, NoAttrs, OpCase, Operand, OpError, f32
 from minfer_ir.types import TensorType, element_type
 
 

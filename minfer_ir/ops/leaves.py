@@ -17,7 +17,7 @@ class Leaf(Op):
 
     effect = "leaf"
 
-    def reference(self, attrs: Any, *operands: Array) -> Array:
+    def reference(self, *args: Any, **kwargs: Any) -> Array:
         """A leaf has no computation."""
         raise OpError(f"{self.name} is a leaf: its value is bound, not computed")
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from minfer_ir.dtypes import F32, I32
 from minfer_ir.formats.base import Format
-from minfer_ir.opspec import WEIGHT_TYPES, Array, Cost, NoAttrs, Op, OpCase, Operand, OpError, f32
 from minfer_ir.ops.elementwise import rows
+from minfer_ir.opspec import WEIGHT_TYPES, Array, Cost, NoAttrs, Op, OpCase, Operand, OpError, f32
 from minfer_ir.types import TensorType, element_type
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from minfer_ir.dtypes import F32
-from minfer_ir.opspec import Array, Op, OpCase, Operand, f32
 from minfer_ir.ops.elementwise import ROW_OR_PARAM, rows
+from minfer_ir.opspec import Array, Op, OpCase, Operand, f32
 from minfer_ir.types import TensorType
 
 
@@ -38,7 +38,8 @@ class RmsNorm(Op):
     def cases(self) -> Sequence[OpCase]:
         """Widths 1, prime, and a model's."""
         return [
-            OpCase(f"{t}x{n}", (rows(t, n), TensorType((n,), F32)), {"eps": 1e-5}) for t, n in ((1, 1), (3, 17), (2, 576))
+            OpCase(f"{t}x{n}", (rows(t, n), TensorType((n,), F32)), {"eps": 1e-5})
+            for t, n in ((1, 1), (3, 17), (2, 576))
         ]
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer_ir.dtypes import F32, I32
-from minfer_ir.opspec import Array, Op, OpCase, Operand, OpError, f32
 from minfer_ir.ops.elementwise import ROW_OR_PARAM, rows
+from minfer_ir.opspec import Array, Op, OpCase, Operand, OpError, f32
 from minfer_ir.types import TensorType
 
 
@@ -49,7 +49,9 @@ class RopeAttrs:
     `dims` leading elements of every head rotate, the rest pass through. Positions are below `max_positions`.
     """
 
-    revive: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"scaling": lambda v: RopeScaling(**v)}
+    revive: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
+        "scaling": lambda v: v if isinstance(v, RopeScaling) else RopeScaling(**v)
+    }
     pairs: Literal["neox", "interleaved"]
     dims: int
     base: float
@@ -69,7 +71,9 @@ class Rope(Op):
     Attrs = RopeAttrs
     inplace = ("x",)
 
-    def infer(self, attrs: RopeAttrs, x: TensorType, positions: TensorType, factors: TensorType | None = None) -> TensorType:
+    def infer(
+        self, attrs: RopeAttrs, x: TensorType, positions: TensorType, factors: TensorType | None = None
+    ) -> TensorType:
         """The type of `x`."""
         if attrs.pairs not in ("neox", "interleaved"):
             raise OpError(f"rope: pairs is {attrs.pairs!r}, expected 'neox' or 'interleaved'")
@@ -126,7 +130,7 @@ def rope_frequencies(attrs: RopeAttrs, factors: Array | None = None) -> tuple[ND
 
 
 def rope_table(attrs: RopeAttrs, factors: Array | None = None) -> NDArray[np.float32]:
-    """`[max_positions, 2, dims / 2]` float32: the cosines of a position's angles, then the sines, times the amplitude."""
+    """`[max_positions, 2, dims / 2]` float32: cosines of a position's angles, then sines, times the amplitude."""
     frequencies, amplitude = rope_frequencies(attrs, factors)
     angles = np.arange(attrs.max_positions, dtype=np.float64)[:, None] * frequencies
     return f32(np.stack([np.cos(angles), np.sin(angles)], axis=1) * amplitude)

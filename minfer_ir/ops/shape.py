@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from minfer_ir.dtypes import DType
-from minfer_ir.opspec import Array, NoAttrs, Op, OpCase, Operand, OpError
 from minfer_ir.ops.elementwise import rows
+from minfer_ir.opspec import Array, NoAttrs, Op, OpCase, Operand, OpError
 from minfer_ir.types import Shape, Strides, TensorType
 
 
@@ -38,7 +38,8 @@ class View(ViewOp):
     def infer(self, attrs: Attrs, x: TensorType) -> TensorType:
         """The window's type; rows stay rows only when the window keeps all of them."""
         inside = len(attrs.starts) == len(attrs.shape) == len(x.shape) and all(
-            0 <= start and 0 < n and start + n <= dim for start, n, dim in zip(attrs.starts, attrs.shape, x.shape, strict=False)
+            start >= 0 and n > 0 and start + n <= dim
+            for start, n, dim in zip(attrs.starts, attrs.shape, x.shape, strict=False)
         )
         if not inside:
             raise OpError(f"view: window {attrs.shape} at {attrs.starts} isn't inside {x.shape}")

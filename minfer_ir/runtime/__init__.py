@@ -1,0 +1,1 @@
+"""What runs a plan: the backend protocol, buffers, executables, fill guards, tracing."""

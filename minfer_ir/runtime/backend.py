@@ -1,0 +1,157 @@
+"""The Backend protocol: what a device must offer to take part in a plan.
+
+Ids are append-only: a buffer or weight id is never reused for something else, so a stale reference is caught
+instead of reading another tensor's bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from minfer_ir.formats.base import Bytes, Format
+from minfer_ir.graph import Graph, Node
+from minfer_ir.opspec import Array
+from minfer_ir.types import ElementType, Shape, Strides, TensorType
+
+
+class BackendError(RuntimeError):
+    """A backend can't do what was asked; the message has the actual values."""
+
+
+@dataclass(frozen=True, slots=True)
+class BufRef:
+    """A window of a backend's buffer: `length` bytes from `offset`, walked with byte `strides`."""
+
+    buffer: int
+    offset: int
+    length: int
+    strides: Strides
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a backend is able to do, as data.
+
+    `activation_formats` maps a weight format's name to the activation type its matmul reads ("f32" when it
+    reads floats): legalization inserts `quantize_act` from it. `strided_rows`: kernels read and write
+    rows with any stride. `window_modes`: attention windows that it can walk.
+    """
+
+    activation_formats: Mapping[str, str]
+    kv_types: tuple[str, ...]
+    window_modes: tuple[str, ...]
+    strided_rows: bool = True
+    weight_concat: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryInfo:
+    """Bytes on the device. `available` is None when the query failed, which is not the same as zero."""
+
+    total: int | None
+    available: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A run of consecutive nodes on one backend. `reads` are values that another backend computed."""
+
+    index: int
+    backend: str
+    nodes: tuple[int, ...]
+    reads: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Where every value of a split lies: node id to buffer window, weights by node id to weight id."""
+
+    values: Mapping[int, BufRef]
+    weights: Mapping[int, int]
+    n_rows: BufRef
+    """The int32 pair (token rows, output rows) of the step."""
+
+
+class Program(Protocol):
+    """A compiled split."""
+
+    def run(self) -> None:
+        """Run every node once over the current contents of the buffers."""
+        ...
+
+    def run_node(self, node_id: int) -> None:
+        """Run one node of the split; running them all in order equals `run`."""
+        ...
+
+    def listing(self) -> Sequence[str]:
+        """The program as readable lines, for the lowered dump."""
+        ...
+
+
+class Backend(Protocol):
+    """A device that can run nodes."""
+
+    @property
+    def name(self) -> str:
+        """The name plans refer to it by."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+        ...
+
+    def supports(self, op: str, attrs: Any, out: TensorType, operands: Sequence[TensorType]) -> str | None:
+        """None when it can run this op on these types, else the reason it can't."""
+        ...
+
+    def memory(self) -> MemoryInfo:
+        """Total and available bytes."""
+        ...
+
+    def allocate(self, nbytes: int) -> int:
+        """A new zeroed buffer, 64-byte aligned; raises BackendError when memory is out."""
+        ...
+
+    def free(self, buffer: int) -> None:
+        """Give a buffer back; its id stays taken."""
+        ...
+
+    def write(self, ref: BufRef, data: Array) -> None:
+        """Copy host rows into the window: `data` in storage form, as many leading rows as it has."""
+        ...
+
+    def read(self, ref: BufRef, kind: TensorType, n_rows: int | None = None) -> Array:
+        """A host copy of the window in storage form; `n_rows` cuts axis 0."""
+        ...
+
+    def copy_cells(self, ref: BufRef, row_bytes: int, moves: Sequence[tuple[int, int, int]]) -> None:
+        """Move runs of KV rows: (from cell, to cell, count) each, as if read before written."""
+        ...
+
+    def register_weight(
+        self, key: str, dtype: Format, shape: Shape, parts: Sequence[Bytes], uses: frozenset[str]
+    ) -> int:
+        """Take in a weight (several parts are stacked along rows); `uses` are the ops that read it. Returns its id."""
+        ...
+
+    def weight_bytes(self) -> int:
+        """Bytes that the registered weights occupy."""
+        ...
+
+    def compile(self, graph: Graph, split: Split, binding: Binding) -> Program:
+        """A program for the split; raises BackendError naming the node that it can't run."""
+        ...
+
+
+def describe(node: Node, operands: Sequence[TensorType]) -> str:
+    """Op and types of a node, for refusals."""
+    types = ", ".join(f"{t.dtype.name}{list(t.shape)}" for t in operands)
+    return f"{node.name}: {node.op}({types})"
+
+
+def element_name(dtype: ElementType) -> str:
+    """The name of an element type."""
+    return dtype.name
