@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from minfer_ir.formats.base import Bytes, Format
 from minfer_ir.graph import Graph, Node
@@ -35,14 +35,15 @@ class Capabilities:
     """What a backend is able to do, as data.
 
     `activation_formats` maps a weight format's name to the activation type its matmul reads ("f32" when it
-    reads floats): legalization inserts `quantize_act` from it. `strided_rows`: kernels read and write
-    rows with any stride. `window_modes`: attention windows that it can walk.
+    reads floats): legalization inserts `quantize_act` from it. `layouts`: which operand strides its kernels
+    walk: "any", "rows" (axis 0 with any stride, the rest contiguous) or "contiguous". `window_modes`: attention
+    windows that it can walk. `weight_concat`: it can stack weights into one.
     """
 
     activation_formats: Mapping[str, str]
     kv_types: tuple[str, ...]
     window_modes: tuple[str, ...]
-    strided_rows: bool = True
+    layouts: Literal["any", "rows", "contiguous"] = "rows"
     weight_concat: bool = False
 
 
