@@ -26,7 +26,9 @@ F32: TypeAlias = float
 
 THREAD_PARAMETERS = ("tid", "n_threads")
 _WORD_TYPES = {"Ptr": "i64", "Int": "i64", "F32": "f32"}
-_KERNEL_NAME = re.compile(r"(?P<module>[a-z_][a-z0-9_]*)\.(?P<attribute>[a-z_][a-z0-9_]*)(\[(?P<constants>[^\]]*)\])?")
+_KERNEL_NAME = re.compile(
+    r"(?P<module>[a-z_][a-z0-9_]*)\.(?P<attribute>[a-z_][a-z0-9_]*)(\[(?P<constants>[a-z0-9_,-]+)\])?"
+)
 KERNELS_PACKAGE = "minfer_kernels.cpu.kernels"
 
 
@@ -81,11 +83,17 @@ def kernel_family(make: Callable[..., Kernel]) -> KernelFamily:
     return KernelFamily(make)
 
 
-def resolve_kernel(name: str) -> Kernel:
-    """The kernel called `name`; ValueError when the name is malformed or names nothing. Imports its module."""
+def check_kernel_name(name: str) -> re.Match[str]:
+    """The parts of a kernel's name; ValueError when it is malformed."""
     parts = _KERNEL_NAME.fullmatch(name)
     if parts is None:
         raise ValueError(f"kernel name {name!r} is not of the form module.kernel or module.family[constant,...]")
+    return parts
+
+
+def resolve_kernel(name: str) -> Kernel:
+    """The kernel called `name`; ValueError when the name is malformed or names nothing. Imports its module."""
+    parts = check_kernel_name(name)
     try:
         module = importlib.import_module(f"{KERNELS_PACKAGE}.{parts['module']}")
     except ModuleNotFoundError as missing:

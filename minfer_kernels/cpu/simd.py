@@ -60,6 +60,8 @@ __all__ = [
     "i32x8",
     "i64",
     "inline",
+    "larger",
+    "larger_f32",
     "load_bf16x8",
     "load_f16x8",
     "load_f16x8_partial",
@@ -80,6 +82,7 @@ __all__ = [
     "rotate_lanes",
     "round_even",
     "select",
+    "smaller",
     "splat_f32x8",
     "splat_i32x8",
     "sqrt",
@@ -176,6 +179,24 @@ def bits_of_f32(b: ir.IRBuilder, x: Any) -> Any:
 def f32_of_bits(b: ir.IRBuilder, x: Any) -> Any:
     """The float32 with the low 32 bits of x."""
     return b.bitcast(b.trunc(x, I32), F32)
+
+
+@op(i64, i64, i64)
+def smaller(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+    """The smaller int64 (Numba's own `min` brings its runtime along)."""
+    return b.select(b.icmp_signed("<", x, y), x, y)
+
+
+@op(i64, i64, i64)
+def larger(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+    """The larger int64."""
+    return b.select(b.icmp_signed(">", x, y), x, y)
+
+
+@op(f32, f32, f32)
+def larger_f32(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+    """x where x > y, else y, as `maximum` for one lane."""
+    return b.select(b.fcmp_ordered(">", x, y), x, y)
 
 
 @op(f32, f32)

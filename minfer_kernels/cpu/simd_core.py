@@ -76,11 +76,13 @@ void = types.void
 class Op:
     """A primitive that kernels call by name; `variant` adds code for one instruction set.
 
-    Emitters take (builder, *operands) and return the LLVM value, or None for a void primitive.
+    Emitters take (builder, *operands), or (builder, machine, *operands) where `by_machine`, and return the LLVM
+    value, or None for a void primitive.
     """
 
-    def __init__(self, name: str, emit: Emit) -> None:
+    def __init__(self, name: str, emit: Emit, by_machine: bool) -> None:
         self.name = name
+        self.by_machine = by_machine
         self.emitters: dict[Isa, Emit] = {Isa.PORTABLE: emit}
 
     def variant(self, isa: Isa) -> Callable[[Emit], Emit]:
@@ -92,9 +94,10 @@ class Op:
 
         return register
 
-    def emitter(self, machine: Machine) -> Emit:
-        """The emitter for `machine`."""
-        return self.emitters.get(machine.isa, self.emitters[Isa.PORTABLE])
+    def emit(self, machine: Machine, builder: ir.IRBuilder, args: Sequence[Any]) -> Any:
+        """Emit the primitive's code for `machine`."""
+        emit = self.emitters.get(machine.isa, self.emitters[Isa.PORTABLE])
+        return emit(builder, machine, *args) if self.by_machine else emit(builder, *args)
 
     def __call__(self, *_operands: Any) -> Any:
         """Only compiled kernels can call a primitive."""
@@ -104,17 +107,17 @@ class Op:
         return f"Op({self.name})"
 
 
-def op(result: Any, *operands: Any, operators: Sequence[Any] = ()) -> Callable[[Emit], Op]:
+def op(result: Any, *operands: Any, operators: Sequence[Any] = (), by_machine: bool = False) -> Callable[[Emit], Op]:
     """Make a primitive from an emitter, typed `result(*operands)`; `operators` (say `operator.add`) also mean it."""
 
     def wrap(emit: Emit) -> Op:
-        primitive = Op(emit.__name__, emit)
+        primitive = Op(emit.__name__, emit, by_machine)
         case = signature(result, *operands)
         template = type(f"{emit.__name__}_typing", (ConcreteTemplate,), {"key": primitive, "cases": [case]})
         infer_global(primitive, types.Function(template))
 
         def lower(context: Any, builder: ir.IRBuilder, _sig: Any, args: Sequence[Any]) -> Any:
-            value = primitive.emitter(context.machine)(builder, *args)
+            value = primitive.emit(context.machine, builder, args)
             return context.get_dummy_value() if value is None else value
 
         lowering_registry.lower(primitive, *operands)(lower)

@@ -1,0 +1,161 @@
+"""Walking a tape: every thread calls every kernel in order and meets the others after flagged instructions.
+
+A family constant says how a thread waits: `futex<N>` (Linux, N is SYS_futex) or `sleep` (anywhere).
+The words of the shared block are laid out in `minfer_kernels.cpu.sync_block`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from minfer_kernels.cpu.atomics import (
+    atomic_add,
+    atomic_load,
+    atomic_store,
+    call_kernel,
+    futex_wait,
+    futex_wake,
+    pause,
+    sleep_microseconds,
+)
+from minfer_kernels.cpu.kernel import Int, Kernel, Ptr, kernel, kernel_family
+from minfer_kernels.cpu.simd import inline, load_i64
+from minfer_kernels.cpu.sync_block import (
+    ARRIVALS,
+    GENERATION,
+    GENERATION_SLEEPERS,
+    PHASE,
+    PHASE_SLEEPERS,
+    PROGRAM,
+    QUIT,
+    START,
+    STOP,
+)
+
+# Longer spins starve a busy machine, shorter ones pay a wake-up at every barrier.
+SPINS = 1500
+INSTRUCTION_BYTES = 24
+
+
+@kernel_family
+def run(waiting: str) -> Kernel:
+    """Thread 0: publish the job in the shared block, walk it, and return when every thread has."""
+    walk, barrier, _, wake = _walker(waiting)
+
+    @kernel
+    def run(sync: Ptr, program: Ptr, start: Int, stop: Int, n_threads: Int) -> None:
+        if n_threads > 1:
+            atomic_store(sync + PROGRAM, program)
+            atomic_store(sync + START, start)
+            atomic_store(sync + STOP, stop)
+            atomic_add(sync + GENERATION, 1)
+            wake(sync + GENERATION, sync + GENERATION_SLEEPERS)
+        walk(sync, program, start, stop, 0, n_threads)
+        if n_threads > 1:
+            barrier(sync, n_threads)
+
+    return run
+
+
+@kernel_family
+def work(waiting: str) -> Kernel:
+    """Another thread: wait for a job, walk it with the rest, wait again; return when told to quit."""
+    walk, barrier, await_change, _ = _walker(waiting)
+
+    @kernel
+    def work(sync: Ptr, tid: Int, n_threads: Int) -> None:
+        generation = 0
+        while True:
+            await_change(sync + GENERATION, generation, sync + GENERATION_SLEEPERS)
+            generation += 1
+            if atomic_load(sync + QUIT) != 0:
+                break
+            start, stop = atomic_load(sync + START), atomic_load(sync + STOP)
+            walk(sync, atomic_load(sync + PROGRAM), start, stop, tid, n_threads)
+            barrier(sync, n_threads)
+
+    return work
+
+
+@kernel_family
+def quit(waiting: str) -> Kernel:
+    """Tell every worker to return."""
+    _, _, _, wake = _walker(waiting)
+
+    @kernel
+    def quit(sync: Ptr) -> None:
+        atomic_store(sync + QUIT, 1)
+        atomic_add(sync + GENERATION, 1)
+        wake(sync + GENERATION, sync + GENERATION_SLEEPERS)
+
+    return quit
+
+
+Inlined = Callable[..., None]
+
+
+def _walker(waiting: str) -> tuple[Inlined, Inlined, Inlined, Inlined]:
+    sleep, rouse = _sleeping(waiting)
+
+    @inline
+    def await_change(word: int, value: int, sleepers: int) -> None:
+        spins = 0
+        while atomic_load(word) == value:
+            spins += 1
+            if spins < SPINS:
+                pause()
+            else:
+                # Counting oneself before the kernel compares the word lets wakers skip the call when nobody sleeps.
+                atomic_add(sleepers, 1)
+                sleep(word, value)
+                atomic_add(sleepers, -1)
+
+    @inline
+    def wake(word: int, sleepers: int) -> None:
+        if atomic_load(sleepers) != 0:
+            rouse(word)
+
+    @inline
+    def barrier(sync: int, n_threads: int) -> None:
+        phase = atomic_load(sync + PHASE)
+        if atomic_add(sync + ARRIVALS, 1) == n_threads - 1:
+            atomic_store(sync + ARRIVALS, 0)
+            atomic_add(sync + PHASE, 1)
+            wake(sync + PHASE, sync + PHASE_SLEEPERS)
+        else:
+            await_change(sync + PHASE, phase, sync + PHASE_SLEEPERS)
+
+    @inline
+    def walk(sync: int, program: int, start: int, stop: int, tid: int, n_threads: int) -> None:
+        for index in range(start, stop):
+            instruction = program + INSTRUCTION_BYTES * index
+            call_kernel(load_i64(instruction), load_i64(instruction + 8), tid, n_threads)
+            if n_threads > 1 and load_i64(instruction + 16) != 0:
+                barrier(sync, n_threads)
+
+    return walk, barrier, await_change, wake
+
+
+def _sleeping(waiting: str) -> tuple[Inlined, Inlined]:
+    if waiting.startswith("futex"):
+        number = int(waiting.removeprefix("futex"))
+
+        @inline
+        def sleep(word: int, value: int) -> None:
+            futex_wait(number, word, value)
+
+        @inline
+        def rouse(word: int) -> None:
+            futex_wake(number, word)
+
+        return sleep, rouse
+
+    @inline
+    def nap(_word: int, _value: int) -> None:
+        sleep_microseconds(50)
+
+    @inline
+    def let_them_find_out(_word: int) -> None:
+        pass
+
+    return nap, let_them_find_out

@@ -1,0 +1,133 @@
+"""Kernels by name, ready to call: from the disk cache where it has them, else compiled and stored."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import llvmlite.binding as llvm
+
+from minfer_kernels.cpu.features import HostFeatures, Isa, Machine
+from minfer_kernels.cpu.kernel import Operand, check_kernel_name, resolve_kernel
+from minfer_kernels.cpu.object_cache import CacheInfo, ObjectCache, StoredKernel, cache_key
+
+if TYPE_CHECKING:
+    from minfer_kernels.cpu.compile import KernelCompiler
+
+OnCompile = Callable[[str, int, int], None]
+"""Called before a kernel compiles, with its name, its number from 1, and how many will compile."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedKernel:
+    """Native code at `address`, called as `void(args, tid, n_threads)`; valid while this object lives."""
+
+    name: str
+    address: int
+    operands: tuple[Operand, ...]
+    owner: object = field(repr=False, compare=False)
+
+
+class KernelLibrary:
+    """The kernels of one instruction set (the host's best when None), loaded at most once each.
+
+    A process that finds every kernel in `cache_dir` never imports numba. `cache_dir=None` caches nothing on disk.
+    """
+
+    def __init__(
+        self, isa: Isa | None = None, cache_dir: Path | None = None, on_compile: OnCompile | None = None
+    ) -> None:
+        host = HostFeatures.detect()
+        self.machine = Machine.for_isa(host, isa or host.best_isa())
+        self._cache = ObjectCache(cache_dir, cache_key(self.machine))
+        self._on_compile = on_compile
+        self._stored: dict[str, StoredKernel] = {}
+        self._loaded: dict[str, LoadedKernel] = {}
+        self._lock = threading.RLock()
+        self._link_number = itertools.count()
+
+    @property
+    def isa(self) -> Isa:
+        """The instruction set of this library's kernels."""
+        return self.machine.isa
+
+    @property
+    def cache_problem(self) -> str | None:
+        """Why compiled kernels could not be stored, if they could not."""
+        return self._cache.problem
+
+    def load(self, names: Iterable[str]) -> dict[str, LoadedKernel]:
+        """The named kernels; ValueError for a name that is no kernel. Compiles what the cache lacks."""
+        wanted = list(dict.fromkeys(names))
+        with self._lock:
+            absent = [name for name in wanted if name not in self._loaded]
+            self._compile([name for name in absent if self._find(name) is None])
+            self._link({name: self._stored[name] for name in absent})
+            return {name: self._loaded[name] for name in wanted}
+
+    def operands(self, name: str) -> tuple[Operand, ...]:
+        """The operands of a kernel, without compiling it; ValueError for a name that is no kernel."""
+        with self._lock:
+            stored = self._find(name)
+        return stored.operands if stored is not None else resolve_kernel(name).operands
+
+    def cache_info(self) -> CacheInfo:
+        """What the cache directory holds."""
+        return self._cache.info()
+
+    def clear(self) -> None:
+        """Empty the cache directory; loaded kernels stay loaded."""
+        self._cache.clear()
+
+    def assembly(self, name: str) -> str:
+        """The kernel's assembly text, compiled afresh."""
+        return self._compiler.assembly(resolve_kernel(name))
+
+    @cached_property
+    def _compiler(self) -> KernelCompiler:
+        from minfer_kernels.cpu.compile import KernelCompiler
+
+        return KernelCompiler(self.machine)
+
+    def _find(self, name: str) -> StoredKernel | None:
+        check_kernel_name(name)
+        if name not in self._stored:
+            stored = self._cache.load(name)
+            if stored is None:
+                return None
+            self._stored[name] = stored
+        return self._stored[name]
+
+    def _compile(self, names: Sequence[str]) -> None:
+        for number, name in enumerate(names, 1):
+            kernel = resolve_kernel(name)
+            if self._on_compile is not None:
+                self._on_compile(name, number, len(names))
+            self._stored[name] = StoredKernel(kernel.operands, self._compiler.object_code(kernel, _symbol(name)))
+            self._cache.store(name, self._stored[name])
+
+    def _link(self, kernels: dict[str, StoredKernel]) -> None:
+        if not kernels:
+            return
+        builder = llvm.JITLibraryBuilder().add_current_process()
+        for name, kernel in kernels.items():
+            builder.add_object_img(kernel.code).export_symbol(_symbol(name))
+        owner: Any = builder.link(self._jit, f"kernels{next(self._link_number)}")
+        for name, kernel in kernels.items():
+            self._loaded[name] = LoadedKernel(name, owner[_symbol(name)], kernel.operands, owner)
+
+    @cached_property
+    def _jit(self) -> Any:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        target = llvm.Target.from_default_triple()
+        return llvm.create_lljit_compiler(target.create_target_machine(reloc="pic", codemodel="small", jit=True))
+
+
+def _symbol(name: str) -> str:
+    return f"minfer.{name}"

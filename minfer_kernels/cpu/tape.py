@@ -1,0 +1,118 @@
+"""Tapes: programs of kernel calls, as data that native threads walk without Python.
+
+An instruction is three int64: kernel address, argument block address, and whether all threads meet after it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import index
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer_kernels.cpu.kernel import Operand
+from minfer_kernels.cpu.library import KernelLibrary, LoadedKernel
+
+AddressNamer = Callable[[int], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One kernel call: operand values by name, in the kernel's order; `label` says what it computes."""
+
+    kernel: str
+    operands: Mapping[str, int | float]
+    barrier: bool
+    label: str
+
+
+class Tape:
+    """A program ready to run; keeps its argument blocks and kernels alive, not the buffers they point to."""
+
+    def __init__(self, instructions: list[Instruction], kernels: Mapping[str, LoadedKernel]) -> None:
+        self.instructions = tuple(instructions)
+        self._kernels = dict(kernels)
+        words = [_words(kernels[i.kernel].operands, i.operands) for i in instructions]
+        offsets = np.cumsum([0, *(len(block) for block in words)])
+        self._blocks = np.array([word for block in words for word in block], np.int64)
+        self._program = np.empty((len(instructions), 3), np.int64)
+        for row, instruction, offset in zip(self._program, instructions, offsets, strict=False):
+            block = self._blocks.ctypes.data + 8 * int(offset)
+            row[:] = kernels[instruction.kernel].address, block, instruction.barrier
+
+    def __len__(self) -> int:
+        return len(self.instructions)
+
+    @property
+    def program(self) -> NDArray[np.int64]:
+        """The instructions as the walker reads them, `[n, 3]` int64."""
+        return self._program
+
+    def listing(self, name_address: AddressNamer | None = None) -> list[str]:
+        """One readable line per instruction; `name_address` may turn an operand into a name."""
+        return [_line(number, i, name_address) for number, i in enumerate(self.instructions)]
+
+
+class TapeBuilder:
+    """Collects kernel calls with named operands, then loads the kernels and packs the tape."""
+
+    def __init__(self, library: KernelLibrary) -> None:
+        self._library = library
+        self._instructions: list[Instruction] = []
+
+    def emit(self, kernel: str, *, barrier: bool = True, label: str = "", **operands: int | float) -> None:
+        """Append a call of `kernel`; TypeError when the operands are not exactly the kernel's.
+
+        With `barrier=False` the next instruction may start on one thread before this one ends on another.
+        """
+        declared = self._library.operands(kernel)
+        _check_operands(kernel, declared, operands)
+        ordered = {o.name: operands[o.name] for o in declared}
+        self._instructions.append(Instruction(kernel, ordered, barrier, label))
+
+    def build(self) -> Tape:
+        """The tape; compiles the kernels that are not cached yet."""
+        return Tape(self._instructions, self._library.load(i.kernel for i in self._instructions))
+
+
+def _check_operands(kernel: str, declared: tuple[Operand, ...], given: Mapping[str, int | float]) -> None:
+    names = [o.name for o in declared]
+    missing = [n for n in names if n not in given]
+    unknown = [n for n in given if n not in names]
+    if missing or unknown:
+        raise TypeError(f"kernel {kernel} takes {', '.join(names)}; missing {missing}, unknown {unknown}")
+    for operand in declared:
+        _word(operand, given[operand.name])
+
+
+def _words(operands: tuple[Operand, ...], values: Mapping[str, int | float]) -> list[int]:
+    return [_word(o, values[o.name]) for o in operands]
+
+
+def _word(operand: Operand, value: int | float) -> int:
+    if operand.word == "f32":
+        return struct.unpack("<I", struct.pack("<f", value))[0]
+    if isinstance(value, float | np.floating):
+        raise TypeError(f"operand {operand.name} is an int64 word, got {value!r}")
+    word = index(value)
+    if not -(2**63) <= word < 2**63:
+        raise ValueError(f"operand {operand.name} = {word} does not fit an int64 word")
+    return word
+
+
+def _line(number: int, instruction: Instruction, name_address: AddressNamer | None) -> str:
+    operands = " ".join(f"{name}={_value(v, name_address)}" for name, v in instruction.operands.items())
+    barrier = " | barrier" if instruction.barrier else ""
+    label = f"  ; {instruction.label}" if instruction.label else ""
+    return f"{number:4d}  {instruction.kernel} {operands}{barrier}{label}"
+
+
+def _value(value: int | float, name_address: AddressNamer | None) -> str:
+    if isinstance(value, float | np.floating):
+        return f"{value:g}"
+    named = name_address(int(value)) if name_address is not None else None
+    # Addresses on every 64-bit system lie above 4 GiB; counts and strides do not.
+    return named or (f"{value:#x}" if value >= 1 << 32 else str(value))

@@ -1,0 +1,118 @@
+"""A pool of native threads that walk tapes together."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from minfer_kernels.cpu.features import Machine
+from minfer_kernels.cpu.library import KernelLibrary
+from minfer_kernels.cpu.sync_block import SYNC_ALIGNMENT, SYNC_BYTES
+from minfer_kernels.cpu.tape import Tape
+
+_ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+_FUTEX_SYSCALL = {"x86_64": 202, "aarch64": 98}
+
+
+def waiting_of(machine: Machine) -> str:
+    """How threads wait on this machine: the constant of the walker's kernel family."""
+    number = _FUTEX_SYSCALL.get(machine.arch) if machine.os == "linux" else None
+    return "sleep" if number is None else f"futex{number}"
+
+
+class ThreadPool:
+    """`n_threads` threads, the caller's among them, that walk one tape at a time; close it or use `with`.
+
+    Workers are Python threads that stay inside one native call (without the GIL) and sleep between jobs. A pool
+    does not survive a fork: use the spawn start method, or make the pool in the child.
+    """
+
+    def __init__(self, library: KernelLibrary, n_threads: int) -> None:
+        if n_threads < 1:
+            raise ValueError(f"n_threads must be at least 1, got {n_threads}")
+        self.n_threads = n_threads
+        waiting = waiting_of(library.machine)
+        names = {role: f"walk.{role}[{waiting}]" for role in ("run", "work", "quit")}
+        kernels = library.load(names.values())
+        self._kernels = kernels
+        self._run_entry = _ENTRY(kernels[names["run"]].address)
+        self._sync = _aligned_zeros(SYNC_BYTES, SYNC_ALIGNMENT)
+        sync = self._sync.ctypes.data
+        self._job = np.array([sync, 0, 0, 0], np.int64)
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        work_args = np.array([sync], np.int64)
+        work = _ENTRY(kernels[names["work"]].address)
+        self._workers = [
+            threading.Thread(
+                target=_work, args=(work, work_args, tid, n_threads, self._sync), name=f"minfer-{tid}", daemon=True
+            )
+            for tid in range(1, n_threads)
+        ]
+        for worker in self._workers:
+            worker.start()
+        quit_entry = _ENTRY(kernels[names["quit"]].address)
+        keep = (kernels, self._sync)
+        self._close = weakref.finalize(self, _stop, quit_entry, work_args, self._workers, self._pid, keep)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the workers have been told to stop."""
+        return not self._close.alive
+
+    def run(self, tape: Tape, start: int = 0, stop: int | None = None) -> None:
+        """Run the tape's instructions [start, stop) and return when all threads have; one caller at a time.
+
+        Ctrl-C is delivered after the instructions have run. Raises RuntimeError on a closed or forked pool,
+        ValueError for a range outside the tape.
+        """
+        end = len(tape) if stop is None else stop
+        if not 0 <= start <= end <= len(tape):
+            raise ValueError(f"instructions [{start}, {end}) are not within the tape's {len(tape)}")
+        with self._lock:
+            self._check_usable()
+            self._job[1:] = tape.program.ctypes.data, start, end
+            self._run_entry(self._job.ctypes.data, 0, self.n_threads)
+
+    def close(self) -> None:
+        """Stop the workers and wait for them; safe to call twice."""
+        with self._lock:
+            self._close()
+
+    def _check_usable(self) -> None:
+        if self.closed:
+            raise RuntimeError("this thread pool is closed")
+        if os.getpid() != self._pid:
+            raise RuntimeError("this thread pool was made before a fork and has no threads here; use spawn")
+
+    def __enter__(self) -> ThreadPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _work(entry: Any, args: Any, tid: int, n_threads: int, _sync: Any) -> None:
+    entry(args.ctypes.data, tid, n_threads)
+
+
+def _stop(quit_entry: Any, args: Any, workers: list[threading.Thread], pid: int, _keep: Any) -> None:
+    if os.getpid() != pid:
+        return
+    quit_entry(args.ctypes.data, 0, 1)
+    for worker in workers:
+        worker.join()
+
+
+def _aligned_zeros(size: int, alignment: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    raw = np.zeros(size + alignment, np.uint8)
+    skip = -raw.ctypes.data % alignment
+    return raw[skip : skip + size]
