@@ -139,15 +139,15 @@ LAYOUTS: dict[str, WeightLayout] = {
         # The nibbles of Q2_K's `scales` stay together: the scale below, the minimum above.
         _layout("Q2_K", 256, "Q8A256", _plane("u2", 256), ("scales", "u8", 16, 2), _D, _DMIN),
         _layout("Q3_K", 256, "Q8A256", _plane("u2", 256), _plane("u1", 256), ("scales", "i8", 16, 2), _D),
-        _layout("Q4_K", 256, "Q8A256", _plane("u4", 256), ("scales", "u8", 8, 2), ("mins", "u8", 8, 2), _D, _DMIN),
+        _layout("Q4_K", 256, "Q8A256", _plane("u4", 256), ("scales", "u8", 8, 1), ("mins", "u8", 8, 1), _D, _DMIN),
         _layout(
             "Q5_K",
             256,
             "Q8A256",
             _plane("u4", 256),
             _plane("u1", 256),
-            ("scales", "u8", 8, 2),
-            ("mins", "u8", 8, 2),
+            ("scales", "u8", 8, 1),
+            ("mins", "u8", 8, 1),
             _D,
             _DMIN,
         ),
@@ -168,3 +168,8 @@ def layout_of(fmt: str) -> WeightLayout:
 def activation_format(fmt: str) -> str:
     """Name of the activation format that a matmul with weights of GGML name `fmt` takes: f32, Q8A32 or Q8A256."""
     return layout_of(fmt).activation
+
+
+def matmul_kernel(fmt: str) -> str:
+    """Name of the kernel that multiplies with packed weights of GGML name `fmt`."""
+    return f"matmul.matmul[{layout_of(fmt).format.lower()}]"

@@ -1,0 +1,45 @@
+"""The seam between a weight format and the matmul skeleton.
+
+For one output row (a lane) and one token the skeleton computes, over the blocks of the row ascending,
+
+    sums    = sum over the block's runs of the exact integer products of quants (times small scales)
+    offsets = sum over the block's runs of small minimums times the sums of the activation's quants
+    state   = close(block, sums, offsets, state)
+
+in that order and no other, for eight rows at once; `finish` turns the last state into the result. The bits
+thus depend on the weights and the token alone. A decoder supplies the steps as kernel functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from minfer_kernels.cpu.layouts import WeightLayout
+
+Step = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """The steps of one weight format; `block` is the address of a group block, `x` of a token's activation row.
+
+    `runs` and `offset_runs` are how often per block the skeleton calls `load` with `dot`, and `load_offsets`.
+    """
+
+    layout: WeightLayout
+    runs: int
+    offset_runs: int
+    load: Step
+    """(block, run index) to decoded weights, shared by all tokens of a tile."""
+    dot: Step
+    """(weights, address of the run's 32 activation bytes) to i32x8."""
+    load_offsets: Step
+    """(block, run index) to i16x16: factors of the run's two sums of 16 activation quants."""
+    begin: Step
+    """() to the state of an empty row."""
+    close: Step
+    """(block, block index, x, k, sums, offsets, state) to the new state."""
+    finish: Step
+    """(state) to f32x8."""
