@@ -18,7 +18,6 @@ from minfer_ir.runtime.backend import BackendError, Binding, BufRef, Capabilitie
 from minfer_ir.runtime.host import HostBuffers, host_memory
 from minfer_ir.types import Shape, TensorType
 
-
 N_ROWS_TYPE = TensorType((2,), I32)
 
 
@@ -27,7 +26,7 @@ class NumpyBackend:
 
     name = "numpy"
     capabilities = Capabilities(
-        activation_formats={name: "f32" for name in WEIGHT_TYPES},
+        activation_formats=dict.fromkeys(WEIGHT_TYPES, "f32"),
         kv_types=KV_TYPES,
         window_modes=("causal", "span", "map"),
         layouts="any",

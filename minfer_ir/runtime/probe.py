@@ -8,12 +8,12 @@ from collections.abc import Iterable
 SITES = ("cache.build", "pool.allocate", "weights.register", "kv.region", "split.compile", "staging.copy", "split.run")
 
 
-class ProbeFailure(RuntimeError):
+class ProbeFailureError(RuntimeError):
     """The failure that a test armed."""
 
 
 class Probe:
-    """Belongs to one engine. `hit(site)` counts, and raises ProbeFailure at an armed site."""
+    """Belongs to one engine. `hit(site)` counts, and raises ProbeFailureError at an armed site."""
 
     def __init__(self, fail_at: Iterable[str] = ()) -> None:
         self.counts: Counter[str] = Counter()
@@ -27,4 +27,4 @@ class Probe:
             raise ValueError(f"call site {site!r} isn't listed; known: {', '.join(SITES)}")
         self.counts[site] += 1
         if site in self._armed:
-            raise ProbeFailure(f"armed failure at {site} (call {self.counts[site]})")
+            raise ProbeFailureError(f"armed failure at {site} (call {self.counts[site]})")

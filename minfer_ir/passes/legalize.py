@@ -1,0 +1,93 @@
+"""Insert what a backend needs around an op it can't run as it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from minfer_ir.graph import Node
+from minfer_ir.ops import OPS
+from minfer_ir.opspec import attrs_from_json
+from minfer_ir.passes.base import Lowering, LoweringError
+from minfer_ir.passes.rewriter import Rewriter
+from minfer_ir.runtime.backend import Backend, Capabilities, describe
+from minfer_ir.types import TensorType, element_type
+
+
+@dataclass(frozen=True, slots=True)
+class Legalize:
+    """Quantize the activations of integer matmuls; copy operands whose strides a backend's kernels don't walk."""
+
+    name: str = "legalize"
+
+    def run(self, state: Lowering) -> Lowering:
+        """The graph that every backend can run as it stands; raises LoweringError where that isn't reached."""
+        rewriter = Rewriter(state.graph)
+        for node in state.graph:
+            if node.is_leaf() or node.spec.effect == "view":
+                continue
+            capabilities = state.backends[node.backend or ""].capabilities
+            _quantize_activations(rewriter, node, capabilities)
+            _make_walkable(rewriter, node.id, capabilities)
+        legal = state.with_graph(rewriter.finish())
+        _check(legal)
+        return legal
+
+
+def activation_type(node: Node, operands: Sequence[TensorType], capabilities: Capabilities) -> str | None:
+    """The format that a matmul's activations must be quantized to on this backend; None when they are fine."""
+    if node.op != "matmul" or operands[0].dtype.name != "f32":
+        return None
+    wanted = capabilities.activation_formats.get(operands[1].dtype.name, "f32")
+    return None if wanted == "f32" else wanted
+
+
+def refusal(backend: Backend, node: Node, operands: Sequence[TensorType]) -> str | None:
+    """Why `backend` can't run `node` even after legalization, or None when it can."""
+    wanted = activation_type(node, operands, backend.capabilities)
+    if wanted is None:
+        return backend.supports(node.op, node.attrs, node.type, operands)
+    x, weight = operands
+    quantized = TensorType(x.shape, element_type(wanted), x.rows)
+    attrs = attrs_from_json(OPS["quantize_act"], {"dtype": wanted})
+    return backend.supports("quantize_act", attrs, quantized, [x]) or backend.supports(
+        node.op, node.attrs, node.type, [quantized, weight]
+    )
+
+
+def walkable(node: Node, layouts: str) -> bool:
+    """Whether kernels that walk `layouts` can read the node's value where it lies."""
+    if layouts == "any" or node.strides == node.type.strides:
+        return True
+    return layouts == "rows" and node.strides[1:] == node.type.strides[1:]
+
+
+def _quantize_activations(rewriter: Rewriter, node: Node, capabilities: Capabilities) -> None:
+    operands = [rewriter.node(s).type for s in node.sources]
+    wanted = activation_type(node, operands, capabilities)
+    if wanted is None:
+        return
+    x = rewriter.node(node.sources[0])
+    quantized = rewriter.add("quantize_act", (x.id,), {"dtype": wanted}, node, f"{x.name}.{wanted.lower()}")
+    rewriter.rebind(node.id, (quantized.id, node.sources[1]))
+
+
+def _make_walkable(rewriter: Rewriter, node_id: int, capabilities: Capabilities) -> None:
+    node = rewriter.nodes[node_id]
+    sources: list[int] = []
+    for source in map(rewriter.node, node.sources):
+        if walkable(source, capabilities.layouts):
+            sources.append(source.id)
+        else:
+            sources.append(rewriter.add("contiguous", (source.id,), {}, node, f"{source.name}.contiguous").id)
+    rewriter.rebind(node_id, tuple(sources))
+
+
+def _check(state: Lowering) -> None:
+    for node in state.graph:
+        if node.is_leaf() or node.spec.effect == "view":
+            continue
+        operands = [state.graph[s].type for s in node.sources]
+        reason = state.backends[node.backend or ""].supports(node.op, node.attrs, node.type, operands)
+        if reason is not None:
+            raise LoweringError(f"{node.backend} can't run {describe(node, operands)}: {reason}")

@@ -1,0 +1,39 @@
+"""Cut the node list into runs that one backend executes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from minfer_ir.graph import Graph
+from minfer_ir.passes.base import Lowering
+from minfer_ir.runtime.backend import Split
+
+
+@dataclass(frozen=True, slots=True)
+class MakeSplits:
+    """Consecutive nodes on one backend form a split; values that cross are staged at the start of the reading split."""
+
+    name: str = "split"
+
+    def run(self, state: Lowering) -> Lowering:
+        """The state with `splits`."""
+        return replace(state, splits=make_splits(state.graph))
+
+
+def make_splits(graph: Graph) -> tuple[Split, ...]:
+    """The splits in execution order. Leaves belong to none; weights, inputs and regions never cross."""
+    runs: list[list[int]] = []
+    for node in graph:
+        if node.is_leaf():
+            continue
+        if not runs or graph[runs[-1][-1]].backend != node.backend:
+            runs.append([])
+        runs[-1].append(node.id)
+    return tuple(Split(i, graph[run[0]].backend or "", tuple(run), _reads(graph, run)) for i, run in enumerate(runs))
+
+
+def _reads(graph: Graph, run: list[int]) -> tuple[int, ...]:
+    backend = graph[run[0]].backend
+    sources = (s for n in run for s in graph[n].sources)
+    crossing = (s for s in sources if not graph[s].is_leaf() and graph[s].backend != backend)
+    return tuple(sorted(set(crossing)))

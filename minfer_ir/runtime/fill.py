@@ -1,0 +1,79 @@
+"""Guards on what a step is filled with: everything is checked before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer_ir.evaluate import N_ROWS
+from minfer_ir.graph import Graph, Node
+from minfer_ir.opspec import Array
+from minfer_ir.ops.attention import MAP_RUNS
+
+BOUNDS = {"token_ids": "the vocabulary of", "positions": "n_ctx", "cells": "the KV arena of"}
+"""What an input's limit is called in an error."""
+
+
+class FillError(ValueError):
+    """An input that the graph can't be run with: names the input, the row, the value and the bound."""
+
+
+def check_fill(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """`inputs` in storage dtype, each with its logical length; raises FillError otherwise.
+
+    Row inputs hold as many rows as `n_rows` says, at least one and no more than the graph's bucket.
+    """
+    wanted = {n.attrs.key: n for n in graph if n.op == "input"}
+    if missing := sorted(set(wanted) - set(inputs)):
+        raise FillError(f"inputs {', '.join(missing)} weren't filled")
+    if unknown := sorted(set(inputs) - set(wanted)):
+        raise FillError(f"the graph has no inputs {', '.join(unknown)}; it has {', '.join(wanted)}")
+    counts = np.asarray(inputs[N_ROWS]).reshape(-1)
+    return {key: _checked(node, np.asarray(inputs[key]), counts) for key, node in wanted.items()}
+
+
+def _checked(node: Node, data: Array, counts: NDArray[np.int32]) -> Array:
+    attrs = node.attrs
+    expected = _logical_shape(node, counts)
+    if data.shape != expected:
+        raise FillError(f"input {attrs.key} has shape {data.shape}, this step needs {expected}")
+    if data.dtype.kind not in "iu" and attrs.dtype.storage.kind in "iu":
+        raise FillError(f"input {attrs.key} holds {data.dtype}, expected {attrs.dtype.name}")
+    if attrs.key == "window":
+        _check_window(data, attrs.limit)
+    elif attrs.limit is not None and data.size:
+        _check_range(attrs.key, data, attrs.limit)
+    return data.astype(attrs.dtype.storage, copy=False)
+
+
+def _logical_shape(node: Node, counts: NDArray[np.int32]) -> tuple[int, ...]:
+    if node.type.rows is None:
+        return node.type.shape
+    rows = int(counts[0 if node.type.rows == "token" else 1])
+    if not 1 <= rows <= node.type.shape[0]:
+        raise FillError(f"{rows} {node.type.rows} rows don't fit input {node.attrs.key} of {node.type.shape[0]}")
+    return (rows, *node.type.shape[1:])
+
+
+def _check_range(key: str, data: Array, limit: int) -> None:
+    bad = np.flatnonzero((data < 0) | (data >= limit))
+    if len(bad):
+        row = int(bad[0])
+        bound = BOUNDS.get(key, "the limit of")
+        raise FillError(f"{key}[{row}] is {int(data[row])}, not below {bound} {limit}" + " cells" * (key == "cells"))
+
+
+def _check_window(data: Array, cells: int) -> None:
+    """Every run of cells lies in the arena. A causal base is checked against the arena by the caller's positions."""
+    if data.ndim == 1:
+        return _check_range("window", data, cells)
+    pairs = data.reshape(-1, 2) if data.shape[1] == 2 else data.reshape(-1, MAP_RUNS, 2).reshape(-1, 2)
+    lo = pairs[:, 0].astype(np.int64)
+    hi = pairs[:, 1].astype(np.int64) if data.shape[1] == 2 else lo + pairs[:, 1]
+    bad = np.flatnonzero((lo < 0) | (hi < lo) | (hi > cells))
+    if len(bad):
+        run = int(bad[0])
+        raise FillError(f"window run {run} is [{int(lo[run])}, {int(hi[run])}), outside the KV arena of {cells} cells")
+    return None
