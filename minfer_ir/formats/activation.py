@@ -73,9 +73,9 @@ class ActivationFormat(Format, Generic[Sum]):
         planes = self.planes(data)
         blocks = np.ascontiguousarray(values).reshape(*planes.scales.shape, self.block_size)
         quants, scales = _quantize(blocks)
-        planes.quants[...] = quants.reshape(planes.quants.shape)
-        planes.scales[...] = scales
-        planes.sums[...] = self.sums_of(planes.quants, scales)
+        quants = quants.reshape(values.shape)
+        planes.quants[...], planes.scales[...] = quants, scales
+        planes.sums[...] = self.sums_of(quants, scales)
         return data
 
     def scales(self, data: Bytes) -> Floats:

@@ -103,7 +103,7 @@ class BlockFormat(Format):
         block, element = divmod(int(np.argmin(finite)), self.block_size)
         row, block_in_row = divmod(first + block, per_row)
         at = block_in_row * self.block_size + element
-        raise ValueError(f"{self.name} cannot hold {values[block, element]} (row {row}, element {at})")
+        raise ValueError(f"{self.name} cannot hold {values[block, element]!s} (row {row}, element {at})")
 
     def _check_in_range(self, values: Floats, blocks: Blocks, first: int, per_row: int) -> None:
         finite = np.ones(len(blocks), np.bool_)
@@ -115,7 +115,7 @@ class BlockFormat(Format):
         row, block_in_row = divmod(first + block, per_row)
         largest = values[block, np.argmax(np.abs(values[block]))]
         raise ValueError(
-            f"{self.name} cannot hold {largest} (row {row}, block {block_in_row}): its float16 scale would be infinite"
+            f"{self.name} cannot hold {largest!s} (row {row}, block {block_in_row}): its float16 scale overflows"
         )
 
 

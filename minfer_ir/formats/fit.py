@@ -34,7 +34,7 @@ def fit_affine(groups: Floats, largest: int, steps: Sequence[float]) -> tuple[Fl
         best_scale = np.where(better, scale, best_scale)
         best_low = np.where(better, offset, best_low)
         best_error = np.where(better, error, best_error)
-    return best_scale[:, 0], -best_low[:, 0]
+    return best_scale[:, 0], np.float32(0) - best_low[:, 0]
 
 
 def fit_symmetric(groups: Floats, extremes: Sequence[float], to_level: Callable[[Floats], Floats]) -> Floats:

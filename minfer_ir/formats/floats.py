@@ -30,7 +30,7 @@ class FloatFormat(Format):
         if overflow.any():
             flat = int(np.argmax(overflow))
             row, element = divmod(flat, values.shape[-1])
-            raise ValueError(f"{self.name} cannot hold {values.reshape(-1)[flat]} (row {row}, element {element})")
+            raise ValueError(f"{self.name} cannot hold {values.reshape(-1)[flat]!s} (row {row}, element {element})")
         return data
 
     def scales(self, data: Bytes) -> Floats:

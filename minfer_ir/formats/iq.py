@@ -14,7 +14,7 @@ IQ4_LEVELS = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 
 IQ4_LEVELS.flags.writeable = False
 
 _LEVELS = IQ4_LEVELS.astype(np.float32)
-# Index of the level nearest to half / 2, for half = -256..255: midpoints of levels are whole halves, so a table decides.
+# Index of the level nearest to half / 2, for half = -256..255. A table decides: the midpoints of levels are halves.
 _NEAREST = np.searchsorted((_LEVELS[1:] + _LEVELS[:-1]) / 2, np.arange(-256, 256) / 2, side="right").astype(np.uint8)
 # The levels tried for the element of largest magnitude: around either end of the table.
 _EXTREMES = tuple(float(end + step) for end in (-127, 113) for step in range(-7, 8, 2))

@@ -17,8 +17,6 @@ from minfer_ir.formats.blocks import BlockFormat, Blocks, random_signs, uniform_
 from minfer_ir.formats.fit import divide, fit_affine, fit_symmetric, shared_scale
 
 SUPER_BLOCK = 256
-_OFFSET_JITTER = 4
-
 Steps = tuple[float, ...]
 
 
@@ -74,9 +72,8 @@ class _Affine(BlockFormat):
     def fill_scales(self, rng: np.random.Generator, blocks: Blocks, unit: Floats) -> None:
         # Offsets stay near their scales, so that dmin = d * (mean quant) centres every sub-block about 0.
         scales, _ = self.sub_scales(blocks)
-        jitter = rng.integers(-_OFFSET_JITTER, _OFFSET_JITTER + 1, scales.shape, dtype=np.int8) * (
-            self.largest_scale > 15
-        )
+        reach = (self.largest_scale + 1) // 16
+        jitter = rng.integers(-reach, reach + 1, scales.shape, dtype=np.int8)
         offsets = (scales.astype(np.int8) + jitter).clip(0, self.largest_scale).astype(np.uint8)
         self.store_sub_scales(scales, offsets, blocks)
         blocks["d"], blocks["dmin"] = unit, unit * np.float32(self.largest / 2)
