@@ -6,6 +6,7 @@ quantized activations rounds where the graph says so, and one without them doesn
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -78,12 +79,24 @@ class Interpreter:
     def _leaf(self, node: Node, inputs: Mapping[str, Array]) -> Array:
         attrs = node.attrs
         if node.op == "input":
-            return np.asarray(inputs[attrs.key], attrs.dtype.storage) if attrs.key in inputs else np.zeros(0, np.int32)
+            return self._input(node, inputs)
         if node.op == "kv":
             return self.regions.setdefault(attrs.key, np.zeros((attrs.cells, attrs.width), attrs.dtype.storage))
         if node.id not in self._decoded:
             self._decoded[node.id] = weight_value(node, self.weights)
         return self._decoded[node.id]
+
+    def _input(self, node: Node, inputs: Mapping[str, Array]) -> Array:
+        attrs, kind = node.attrs, node.type
+        if attrs.key not in inputs:
+            if not self.graph.users[node.id]:
+                return np.zeros(0, attrs.dtype.storage)
+            raise ValueError(f"input {attrs.key!r} wasn't given; given: {', '.join(inputs) or 'none'}")
+        value = np.asarray(inputs[attrs.key], attrs.dtype.storage)
+        rows = min(len(value), kind.shape[0]) if kind.rows and value.ndim else None
+        if value.shape != (kind.shape if rows is None else (rows, *kind.shape[1:])):
+            raise ValueError(f"input {attrs.key!r} has shape {value.shape}, the graph takes {kind}")
+        return value
 
 
 def weight_value(node: Node, weights: WeightSource) -> Array:
@@ -122,6 +135,9 @@ def _scalar(node: Node) -> bool:
 
 
 def _rows_view(node: Node, values: Mapping[int, Array]) -> Any:
-    """Views of block formats keep whole rows, so their bytes are the source's."""
+    """Views of block formats keep whole rows: the op moves row numbers, the bytes follow."""
     source = values[node.sources[0]]
-    return source.reshape(*source.shape[:1], *node.type.shape[1:-1], source.shape[-1])
+    numbers = np.arange(math.prod(source.shape[:-1])).reshape(*source.shape[:-1], 1)
+    width = node.type.shape[-1]
+    moved = node.spec.reference(node.attrs, np.broadcast_to(numbers, (*source.shape[:-1], width)))
+    return source.reshape(-1, source.shape[-1])[moved[..., 0]]

@@ -14,7 +14,11 @@ from minfer_ir.types import Strides, TensorType
 
 
 class GraphError(ValueError):
-    """A graph that is not well formed; the message names the nodes."""
+    """A graph that is not well formed; the message names the nodes, `node` is the one at fault where it is one."""
+
+    def __init__(self, message: str, node: Node | None = None) -> None:
+        super().__init__(message)
+        self.node = node
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +135,20 @@ class Graph:
         latest: dict[int, int] = {}
         for node in self.nodes:
             for source in node.sources:
-                owner = self.owner(source)
-                if self.nodes[owner].op == "kv" and latest.get(owner, source) != source:
-                    raise GraphError(f"{node} reads {self.nodes[source]} after {self.nodes[latest[owner]]} wrote it")
+                owner, version = self.owner(source), self._version(source)
+                if self.nodes[owner].op == "kv" and latest.get(owner, version) != version:
+                    writer = self.nodes[latest[owner]]
+                    raise GraphError(f"{node} reads {self.nodes[source]} after {writer} wrote it", node)
             if node.spec.effect == "writes_kv":
                 latest[self.owner(node.id)] = node.id
+
+    def _version(self, node_id: int) -> int:
+        """The leaf, store or computed node that a chain of views starts from."""
+        view = self.nodes[node_id].view
+        while view is not None:
+            node_id = view.source
+            view = self.nodes[node_id].view
+        return node_id
 
     @staticmethod
     def ordered(nodes: Iterable[Node], outputs: Sequence[int]) -> Graph:
@@ -177,20 +190,28 @@ def make_alias(spec: Op, attrs: Any, source: Node) -> ViewAlias | None:
 
 def _verify_node(graph: Graph, index: int, node: Node, seen: set[str]) -> None:
     if node.id != index:
-        raise GraphError(f"{node} stands at index {index}")
+        raise GraphError(f"{node} stands at index {index}", node)
     if node.name in seen:
-        raise GraphError(f"two nodes are named {node.name!r}")
+        raise GraphError(f"two nodes are named {node.name!r}", node)
     if late := [s for s in node.sources if not 0 <= s < index]:
-        raise GraphError(f"{node} reads {late}, which don't come before it")
+        raise GraphError(f"{node} reads {late}, which don't come before it", node)
     try:
         inferred = node.spec.check(node.attrs, [graph[s].type for s in node.sources])
     except OpError as error:
-        raise GraphError(f"{node}: {error}") from None
+        raise GraphError(f"{node}: {error}", node) from None
     if inferred != node.type:
-        raise GraphError(f"{node} is declared {node.type}, its op gives {inferred}")
-    expected = make_alias(node.spec, node.attrs, graph[node.sources[0]]) if node.spec.effect == "view" else None
+        raise GraphError(f"{node} is declared {node.type}, its op gives {inferred}", node)
+    _verify_view(graph, node)
+
+
+def _verify_view(graph: Graph, node: Node) -> None:
+    is_view = node.spec.effect == "view"
+    expected = make_alias(node.spec, node.attrs, graph[node.sources[0]]) if is_view else None
+    if is_view and expected is None:
+        source = graph[node.sources[0]]
+        raise GraphError(f"{node} can't view {source} with strides {source.strides}: it needs a contiguous copy", node)
     if node.view != expected:
-        raise GraphError(f"{node} has view {node.view}, its op gives {expected}")
+        raise GraphError(f"{node} has view {node.view}, its op gives {expected}", node)
 
 
 def _stable_order(nodes: Sequence[Node], by_id: Mapping[int, Node]) -> list[Node]:

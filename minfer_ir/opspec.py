@@ -8,14 +8,15 @@ documentation row are derived from it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer_ir.types import ElementType, Shape, Strides, TensorType
+from minfer_ir.attr_types import AttrError, revive
+from minfer_ir.types import ElementType, RowAxis, Shape, Strides, TensorType
 
 Array = NDArray[Any]
 EffectKind = Literal["pure", "leaf", "view", "reads_kv", "writes_kv"]
@@ -113,9 +114,11 @@ class Op(ABC):
         if not isinstance(attrs, self.Attrs):
             raise OpError(f"{self.name} takes attrs {self.Attrs.__name__}, got {attrs!r}")
         bound: dict[str, int] = {}
+        rows: dict[str, RowAxis | None] = {}
         for slot, actual in zip(self.operands, operands, strict=False):
             check_dtype(self.name, slot, actual.dtype)
             bind_dims(self.name, slot, actual.shape, bound)
+            bind_rows(self.name, slot, actual.rows, rows)
         return self.infer(attrs, *operands)
 
 
@@ -162,39 +165,35 @@ def bind_dims(op: str, slot: Operand, shape: Shape, bound: dict[str, int]) -> No
             raise OpError(f"{op}: operand {slot.name} has shape {shape}, but {name} is {expected}")
 
 
+def bind_rows(op: str, slot: Operand, actual: RowAxis | None, bound: dict[str, RowAxis | None]) -> None:
+    """Operands that share the name of axis 0 must count the same rows: equal buckets can hold different numbers."""
+    axis = slot.dims.split()[0]
+    if axis in ("*", "..."):
+        return
+    expected = bound.setdefault(axis, actual)
+    if actual != expected:
+        raise OpError(f"{op}: axis 0 of operand {slot.name} counts {actual} rows, but {axis} counts {expected} rows")
+
+
 def attrs_to_json(attrs: Any) -> dict[str, Any]:
     """A frozen attrs dataclass as plain JSON values; nested dataclasses become objects."""
     return {f.name: _plain(getattr(attrs, f.name)) for f in fields(attrs)}
 
 
 def attrs_from_json(op: Op, values: Mapping[str, Any]) -> Any:
-    """The inverse of `attrs_to_json`; raises OpError naming an unknown or missing attr."""
-    known = {f.name for f in fields(op.Attrs)}
-    if unknown := sorted(set(values) - known):
-        raise OpError(f"{op.name} has no attr {', '.join(unknown)}; it has: {', '.join(sorted(known)) or 'none'}")
+    """The inverse of `attrs_to_json`; typed values pass too. Raises OpError naming an unknown, missing or bad attr."""
     try:
-        return op.Attrs(**{k: _revive(op, k, v) for k, v in values.items()})
-    except TypeError as error:
+        return revive(op.Attrs, values)
+    except AttrError as error:
         raise OpError(f"{op.name}: {error}") from None
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, ElementType):
+        return value.name
     if is_dataclass(value) and not isinstance(value, type):
         return attrs_to_json(value)
-    if isinstance(value, tuple):
-        return [_plain(v) for v in value]  # pyright: ignore[reportUnknownVariableType]
-    return value.name if isinstance(value, ElementType) else value
-
-
-def _revive(op: Op, name: str, value: Any) -> Any:
-    convert: Callable[[Any], Any] | None = getattr(op.Attrs, "revive", {}).get(name)
-    if convert is not None:
-        return convert(value)
-    return _tupled(value)
-
-
-def _tupled(value: Any) -> Any:
-    return tuple(_tupled(v) for v in value) if isinstance(value, list) else value  # pyright: ignore
+    return [_plain(v) for v in cast("tuple[Any, ...]", value)] if isinstance(value, tuple) else value
 
 
 WEIGHT_TYPES = (

@@ -25,6 +25,8 @@ class Binary(Op):
         """The type of `x`; `y` is the same shape or one row `[x.shape[-1]]`."""
         if y.shape not in (x.shape, x.shape[-1:]):
             raise OpError(f"{self.name}: y has shape {y.shape}, x has {x.shape}: they must be equal or y one row")
+        if y.rows != (x.rows if y.shape == x.shape else None):
+            raise OpError(f"{self.name}: axis 0 of x {x} and of y {y} count different rows")
         return x
 
     def cases(self) -> Sequence[OpCase]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from minfer_ir.formats.base import Format
 from minfer_ir.ops.elementwise import ROW_OR_PARAM, rows, silu
 from minfer_ir.ops.norm import NormAttrs, rms_norm
 from minfer_ir.opspec import Array, FusedOp, NoAttrs, OpCase, Operand, OpError, f32
-from minfer_ir.types import TensorType, element_type
+from minfer_ir.types import TensorType
 
 
 class Swiglu(FusedOp):
@@ -79,7 +79,6 @@ class AddRmsNorm(FusedOp):
 class QuantizeAttrs:
     """`dtype` is the activation format of the result."""
 
-    revive: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"dtype": element_type}
     dtype: Format
 
 
@@ -87,7 +86,6 @@ class QuantizeAttrs:
 class NormQuantizeAttrs:
     """`eps` as in rms_norm, `dtype` the activation format of the result."""
 
-    revive: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"dtype": element_type}
     eps: float
     dtype: Format
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from minfer_ir.dtypes import DType
 from minfer_ir.formats.base import Format
 from minfer_ir.opspec import Array, Op, OpError
-from minfer_ir.types import ElementType, RowAxis, Shape, TensorType, element_type
+from minfer_ir.types import ElementType, RowAxis, Shape, TensorType
 
 
 class Leaf(Op):
@@ -31,7 +30,6 @@ class Input(Leaf):
     class Attrs:
         """`key` is the name it is filled under; `limit` names the bound that the fill guard holds values below."""
 
-        revive: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"dtype": element_type, "shape": tuple}
         key: str
         shape: Shape
         dtype: DType
@@ -52,7 +50,6 @@ class Weight(Leaf):
     class Attrs:
         """`version` counts replacements of the registry (an adapter applied, a hot swap)."""
 
-        revive: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"dtype": element_type, "shape": tuple}
         key: str
         shape: Shape
         dtype: Format
@@ -74,7 +71,6 @@ class WeightConcat(Leaf):
     class Attrs:
         """`keys` in stacking order, with the row count of each."""
 
-        revive: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"dtype": element_type, "keys": tuple, "sizes": tuple}
         keys: tuple[str, ...]
         sizes: tuple[int, ...]
         width: int
@@ -97,7 +93,6 @@ class Kv(Leaf):
     class Attrs:
         """`key` names the region, e.g. "k.0"; `width` is n_kv_heads * head_dim elements."""
 
-        revive: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"dtype": element_type}
         key: str
         cells: int
         width: int

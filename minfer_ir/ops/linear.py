@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -83,7 +82,6 @@ class QuantizeAct(Op):
     class Attrs:
         """`dtype` is Q8A32 (blocks of 32) or Q8A256 (blocks of 256 with sub-block sums)."""
 
-        revive: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"dtype": element_type}
         dtype: Format
 
     def infer(self, attrs: Attrs, x: TensorType) -> TensorType:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,9 +49,6 @@ class RopeAttrs:
     `dims` leading elements of every head rotate, the rest pass through. Positions are below `max_positions`.
     """
 
-    revive: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
-        "scaling": lambda v: v if isinstance(v, RopeScaling) else RopeScaling(**v)
-    }
     pairs: Literal["neox", "interleaved"]
     dims: int
     base: float

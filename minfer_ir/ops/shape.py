@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,7 +30,6 @@ class View(ViewOp):
     class Attrs:
         """Same rank as the source; the window lies inside it."""
 
-        revive: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"starts": tuple, "shape": tuple}
         starts: Shape
         shape: Shape
 
@@ -75,7 +73,6 @@ class Reshape(ViewOp):
     class Attrs:
         """As many elements as the source."""
 
-        revive: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"shape": tuple}
         shape: Shape
 
     def infer(self, attrs: Attrs, x: TensorType) -> TensorType:
@@ -90,7 +87,7 @@ class Reshape(ViewOp):
 
     def reference(self, attrs: Attrs, x: Array) -> Array:
         """A numpy reshape; axis 0 of a row bucket keeps the rows it has."""
-        return x.reshape((x.shape[0], *attrs.shape[1:]) if x.shape[0] < attrs.shape[0] else attrs.shape)
+        return x.reshape(attrs.shape if x.size == math.prod(attrs.shape) else (x.shape[0], *attrs.shape[1:]))
 
     def alias(self, attrs: Attrs, source: TensorType, strides: Strides) -> tuple[int, Strides] | None:
         """Strides after merging and splitting axes, or None when the merged axes don't lie evenly."""
@@ -114,7 +111,6 @@ class Permute(ViewOp):
     class Attrs:
         """`axes[i]` is the source axis that becomes axis i."""
 
-        revive: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"axes": tuple}
         axes: tuple[int, ...]
 
     def infer(self, attrs: Attrs, x: TensorType) -> TensorType:
