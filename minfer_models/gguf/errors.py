@@ -10,8 +10,8 @@ class GGUFError(ValueError):
 
     Attributes: `path` of the file (the shard, for split files), byte `offset` in it or None, `name` of the
     tensor or metadata key concerned or None, and `message`, the cause with the actual values. `str()` gives
-    all of them on one line. `incomplete` says that bytes
-    are missing at the end, as after a download that stopped. Other layers raise it too: `GGUFError("...", path=file.path, tensor="output.weight")`.
+    all of them on one line. `incomplete` says that bytes or shards are missing, as after a download that stopped.
+    Other layers raise it too: `GGUFError("...", path=file.path, tensor="output.weight")`.
     """
 
     def __init__(

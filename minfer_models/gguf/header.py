@@ -23,8 +23,6 @@ ALIGNMENT_KEY = Keys.General.ALIGNMENT
 
 _U32 = struct.Struct("<I")
 _PREFIX_BYTES = 24  # magic, version, two counts
-_MIN_KEY_BYTES = 8 + 1 + 4 + 1  # length, one letter, type, one byte of value
-_MIN_TENSOR_BYTES = 8 + 1 + 4 + 4 + 8  # length, one letter, number of dimensions, type, offset
 
 NUMPY_TYPES: dict[GGUFValueType, np.dtype[np.generic]] = {
     GGUFValueType.UINT8: np.dtype("<u1"),
@@ -82,8 +80,8 @@ def read_header(cursor: Cursor) -> Header:
     cursor.need(_PREFIX_BYTES - cursor.pos, "the header")
     n_tensors = cursor.u64("the tensor count")
     n_keys = cursor.u64("the key count")
-    _check_count(cursor, "tensors", n_tensors, limits.MAX_TENSORS, _MIN_TENSOR_BYTES)
-    _check_count(cursor, "metadata keys", n_keys, limits.MAX_KEYS, _MIN_KEY_BYTES)
+    _check_count(cursor, "tensors", n_tensors, limits.MAX_TENSORS, 8)
+    _check_count(cursor, "metadata keys", n_keys, limits.MAX_KEYS, 16)
     metadata = _metadata(cursor, n_keys)
     alignment = _alignment(cursor, metadata)
     tensors = _tensors(cursor, n_tensors)
@@ -107,10 +105,10 @@ def _version(cursor: Cursor) -> int:
     return version
 
 
-def _check_count(cursor: Cursor, what: str, count: int, limit: int, least_bytes: int) -> None:
-    cursor.need(count * least_bytes, f"the header of {count} {what}")
+def _check_count(cursor: Cursor, what: str, count: int, limit: int, offset: int) -> None:
     if count > limit:
-        raise cursor.error(f"{count} {what} are declared; minfer accepts up to {limit}")
+        message = f"{count} {what} are declared in a file of {cursor.size} bytes; minfer accepts up to {limit}"
+        raise cursor.error(message, offset=offset)
 
 
 def _metadata(cursor: Cursor, n_keys: int) -> dict[str, TypedValue]:
@@ -119,8 +117,10 @@ def _metadata(cursor: Cursor, n_keys: int) -> dict[str, TypedValue]:
     for index in range(n_keys):
         start, cursor.key = cursor.pos, None
         key = cursor.string(f"the name of key {index}")
-        if not 0 < len(key.encode()) <= limits.MAX_KEY:
-            raise cursor.error(f"the name of key {index} has {len(key)} characters, not 1 to {limits.MAX_KEY}")
+        n_bytes = len(key.encode())
+        if not 0 < n_bytes <= limits.MAX_KEY:
+            message = f"the name of key {index} has {n_bytes} bytes, not 1 to {limits.MAX_KEY}"
+            raise cursor.error(message, offset=start)
         cursor.key = key
         if key in entries:
             raise cursor.error(f"appears twice, first at byte {entries[key].offset}", offset=start)

@@ -184,7 +184,9 @@ def _missing(split: shards.Split, path: Path, *, strict: bool) -> list[GGUFError
     if not missing:
         return []
     names = ", ".join(sibling.name for sibling in missing[:3]) + (", ..." if len(missing) > 3 else "")
-    problem = GGUFError(f"{len(missing)} of {split.count} shards are missing: {names}", path=missing[0])
+    problem = GGUFError(
+        f"{len(missing)} of {split.count} shards are missing: {names}", path=missing[0], incomplete=True
+    )
     if strict:
         raise problem
     return [problem]
