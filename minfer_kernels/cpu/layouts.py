@@ -19,6 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from minfer_ir.formats import BlockFormat
+
 ROWS = 8
 """Rows in a group: the float32 lanes of one 256-bit vector."""
 
@@ -170,6 +172,16 @@ def activation_format(fmt: str) -> str:
     return layout_of(fmt).activation
 
 
+def block_offset(fmt: BlockFormat, name: str) -> int:
+    """Where the field `name` starts in a GGUF block, in bytes; KeyError when the block has none."""
+    return int((fmt.layout.fields or {})[name][1])
+
+
 def matmul_kernel(fmt: str) -> str:
     """Name of the kernel that multiplies with packed weights of GGML name `fmt`."""
     return f"matmul.matmul[{layout_of(fmt).format.lower()}]"
+
+
+def get_rows_kernel(fmt: str) -> str:
+    """Name of the kernel that gathers and decodes rows of a table of GGML name `fmt`, as they lie in a GGUF file."""
+    return f"get_rows.get_rows[{layout_of(fmt).format.lower()}]"

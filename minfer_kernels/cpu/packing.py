@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer_ir.formats.base import Format
-from minfer_kernels.cpu.layouts import Field, WeightLayout, layout_of
+from minfer_ir.formats import BlockFormat, Format
+from minfer_kernels.cpu.layouts import Field, WeightLayout, block_offset, layout_of
 from minfer_kernels.cpu.scale_bits import join_k4, join_q3, split_k4, split_q3
 
 Bytes = NDArray[np.uint8]
@@ -181,10 +181,10 @@ def _moves(layout: WeightLayout) -> tuple[_Move, ...]:
 
 def _source_bytes(fmt: Format, move: _Move) -> slice:
     """Where the moved field lies in a GGUF block."""
-    if not move.source:
+    if not isinstance(fmt, BlockFormat):
         return slice(0, fmt.block_bytes)
-    dtype, offset = fmt.layout.fields[move.source][:2]
-    return slice(offset, offset + dtype.itemsize)
+    offset = block_offset(fmt, move.source)
+    return slice(offset, offset + fmt.layout[move.source].itemsize)
 
 
 def _unit_dtype(field: Field) -> np.dtype[np.unsignedinteger]:

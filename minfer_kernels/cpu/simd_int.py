@@ -26,6 +26,7 @@ from minfer_kernels.cpu.simd_core import (
     Op,
     call,
     const,
+    f32x8,
     i8x32,
     i16x16,
     i32x8,
@@ -123,6 +124,48 @@ def _per_isa(result: Any, *operands: Any) -> Callable[[WithInstructions], Op]:
         return primitive
 
     return wrap
+
+
+# Eight numbers as int32 and float32 lanes.
+
+
+@op(i32x8, i64)
+def load_u8x8(b: ir.IRBuilder, p: Any) -> Any:
+    """Eight unsigned bytes, widened."""
+    return b.zext(load(b, p, _B8, 1), _I8)
+
+
+@op(i32x8, i32x8, i64, i64)
+def bit_field(b: ir.IRBuilder, x: Any, shift: Any, mask: Any) -> Any:
+    """(x >> shift) & mask, for lanes that are not negative."""
+    moved = b.lshr(x, splat(b, b.trunc(shift, I32), _I8))
+    return b.and_(moved, splat(b, b.trunc(mask, I32), _I8))
+
+
+@op(i32x8, i64)
+def bits_of_byte(b: ir.IRBuilder, byte: Any) -> Any:
+    """Bit l of the byte in lane l, as 0 or 1."""
+    moved = b.lshr(splat(b, b.trunc(byte, I32), _I8), lanes(_I8, range(8)))
+    return b.and_(moved, const(_I8, 1))
+
+
+@op(f32x8, f32x8)
+def splat_first(b: ir.IRBuilder, x: Any) -> Any:
+    """Lane 0 in every lane."""
+    return shuffle(b, x, [0] * 8)
+
+
+def look_up_of(name: str, values: Sequence[int]) -> Op:
+    """A primitive (i32x8 indices) to the `values` they name."""
+
+    def emit(b: ir.IRBuilder, index: Any) -> Any:
+        found: Any = const(_I8, values[0])
+        for i, value in enumerate(values[1:], 1):
+            found = b.select(b.icmp_unsigned("==", index, const(_I8, i)), const(_I8, value), found)
+        return found
+
+    emit.__name__ = name
+    return op(i32x8, i32x8)(emit)
 
 
 # Vectors and scales.

@@ -11,9 +11,9 @@ The integer sum is exact and below 2 ** 24, so its conversion is exact too. Q8_0
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
+from minfer_ir.formats.iq import IQ4_LEVELS
 from minfer_kernels.cpu.decoders.protocol import Decoder, Step
 from minfer_kernels.cpu.decoders.steps import identity, no_offsets, zero
 from minfer_kernels.cpu.layouts import layout_of
@@ -27,15 +27,12 @@ from minfer_kernels.cpu.simd_int import (
     table_run,
 )
 
-IQ4_VALUES: Sequence[int] = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-"""ggml's kvalues_iq4nl."""
-
 # Sums of products in 16 bits: 8 quads of nibbles 2 * 15 * 127 * 8 = 30480, 4 of five bits 2 * 31 * 127 * 4 = 31496,
 # 1 of signed bytes 2 * 128 * 127 = 32512.
 _dot_u4 = dot_of("dot_u4", 8, signed=False)
 _dot_u5 = dot_of("dot_u5", 4, signed=False)
 _dot_i8 = dot_of("dot_i8", 1, signed=True)
-_load_iq4_run = table_run("load_iq4_run", IQ4_VALUES)
+_load_iq4_run = table_run("load_iq4_run", IQ4_LEVELS.tolist())
 
 
 def simple_decoder(fmt: str) -> Decoder:

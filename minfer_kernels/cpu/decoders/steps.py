@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from minfer_kernels.cpu.simd import f32, inline, splat_f32x8
-from minfer_kernels.cpu.simd_int import ones_i16x16
+from minfer_kernels.cpu.simd import f32, inline, load_f16x8_partial, splat_f32x8
+from minfer_kernels.cpu.simd_int import ones_i16x16, splat_first
 
 
 @inline
@@ -30,3 +30,9 @@ def no_offsets(_block: Any, _run: Any) -> Any:
 def load_nothing(_block: Any, _run: Any) -> Any:
     """Weights of a format without runs; never called at run time."""
     return ones_i16x16()
+
+
+@inline
+def splat_f16(p: Any) -> Any:
+    """The float16 at p in every lane, widened."""
+    return splat_first(load_f16x8_partial(p, 1))

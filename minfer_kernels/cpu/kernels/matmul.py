@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from minfer_kernels.cpu.decoders.registry import decoder_of
 from minfer_kernels.cpu.kernel import Int, Kernel, Ptr, kernel, kernel_family
 from minfer_kernels.cpu.layouts import ROWS, RUN, layout_of
-from minfer_kernels.cpu.simd import inline, load_i32, prefetch, store_f32x8, store_f32x8_partial
+from minfer_kernels.cpu.rows import ceil_div, first_item
+from minfer_kernels.cpu.simd import inline, load_i32, prefetch, smaller, store_f32x8, store_f32x8_partial
 from minfer_kernels.cpu.simd_int import pair_dot, splat_i16x2, zero_i32x8
 
 # 3 KB ahead of a gemv's reads: a fifth faster from DRAM with one thread than without.
@@ -65,11 +66,11 @@ def matmul(fmt: str) -> Kernel:
     ) -> None:
         rows = load_i32(rows_at)
         n_blocks = k // block
-        n_groups = (n + ROWS - 1) // ROWS
-        first, end = n_groups * tid // n_threads, n_groups * (tid + 1) // n_threads
+        n_groups = ceil_div(n, ROWS)
+        first, end = first_item(n_groups, tid, n_threads), first_item(n_groups, tid + 1, n_threads)
         panel = 4 * (PANEL_BYTES // (4 * x_stride + 1) + 1)
         for panel_start in range(0, rows, panel):
-            panel_end = rows if panel_start + panel > rows else panel_start + panel
+            panel_end = smaller(panel_start + panel, rows)
             for g in range(first, end):
                 group = w + g * n_blocks * block_bytes
                 count = n - ROWS * g
