@@ -12,7 +12,7 @@ from .errors import LocateError
 
 _REPO = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<tag>.+))?")
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
-_TAG = re.compile(r"(?:^|[-._])(?P<tag>(?:UD-)?(?:I?Q\d\w*|TQ\d\w*|MXFP4\w*|BF16|F16|F32))$", re.IGNORECASE)
+_TAG = re.compile(r"(?:^|[-._])(?P<tag>(?:UD-)?(?:I?Q\d\w*|TQ\d\w*|MXFP4\w*|BF16|FP?16|FP?32))$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,12 +78,14 @@ def _cached(name: HubName, folder: Path, endpoint: str, error: Exception) -> Pat
     complete = [str(mark.relative_to(folder).with_suffix("")) for mark in folder.rglob("*.gguf.content")]
     if not complete:
         raise LocateError(
-            f"{endpoint} cannot be reached ({error}), and nothing of {name.repo} is in {folder}"
+            f"{endpoint} cannot be reached ({_first_line(error)}), and nothing of {name.repo} is in {folder}"
         ) from None
     try:
         chosen = choose(name, [Path(path).as_posix() for path in complete])
     except LocateError as cause:
-        raise LocateError(f"{endpoint} cannot be reached ({error}); of what was fetched before: {cause}") from None
+        raise LocateError(
+            f"{endpoint} cannot be reached ({_first_line(error)}); of what was fetched before: {cause}"
+        ) from None
     say(f"minfer: {endpoint} cannot be reached; using {folder / chosen[0]} from the cache")
     return folder / chosen[0]
 
@@ -130,8 +132,9 @@ def _download(file: _RemoteFile, partial: Path, api: HfApi) -> None:
                 url, sink, resume_size=done, headers=headers, expected_size=file.size, displayed_filename=file.path
             )
     except (*_UNREACHABLE, OSError) as error:
+        cause = _first_line(error)
         raise LocateError(
-            f"{file.repo}/{file.path}: the download broke off ({error}); run the same command again to go on from there"
+            f"{file.repo}/{file.path}: the download broke off ({cause}); run the same command again to go on from there"
         ) from error
 
 
@@ -154,21 +157,28 @@ def _explained(repo: str, api: HfApi) -> Iterator[None]:
         raise LocateError(
             f"{repo} is gated: accept its terms at {api.endpoint}/{repo}, then set HF_TOKEN to a token of that account"
         ) from None
-    except RepositoryNotFoundError:
-        raise LocateError(
-            f"{repo}: no such repository at {api.endpoint}, or a private one (then set HF_TOKEN){_nearest(repo, api)}"
-        ) from None
     except HFValidationError as error:
         raise LocateError(f"{repo} is not a repository name: {error}") from None
     except HfHubHTTPError as error:
         status = error.response.status_code
-        if status in (401, 403):
-            raise LocateError(
-                f"{repo}: {api.endpoint} refuses access ({status}); set HF_TOKEN to a token that may read it"
-            ) from None
-        if status < 500:
-            raise LocateError(f"{repo}: {api.endpoint} answers {status}: {error.server_message or error}") from None
-        raise
+        if status >= 500:
+            raise
+        raise LocateError(f"{repo}: {_refusal(repo, api, status, error)}") from None
+
+
+def _refusal(repo: str, api: HfApi, status: int, error: HfHubHTTPError) -> str:
+    if "Invalid credentials" in error.response.headers.get("X-Error-Message", ""):
+        return f"{api.endpoint} refuses the token ({status}); set HF_TOKEN to a valid one, or unset it"
+    # to the anonymous the Hub answers 401 for a missing repository as for a private one
+    if status == 401 or isinstance(error, RepositoryNotFoundError):
+        return f"no such repository at {api.endpoint}, or a private one (then set HF_TOKEN){_nearest(repo, api)}"
+    if status == 403:
+        return f"{api.endpoint} refuses access (403); set HF_TOKEN to a token that may read it"
+    return f"{api.endpoint} answers {status}: {_first_line(error)}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _nearest(repo: str, api: HfApi) -> str:
