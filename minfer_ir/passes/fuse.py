@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from minfer_ir.graph import Graph, Node
-from minfer_ir.ops import FUSED, OPS
-from minfer_ir.opspec import attrs_from_json
+from minfer_ir.graph import Graph, GraphError
+from minfer_ir.ops import FUSED
+from minfer_ir.opspec import FusedOp, attrs_from_json
 from minfer_ir.passes.base import Lowering
 from minfer_ir.passes.concat import CONCAT_SWITCH, concat_matmuls
 from minfer_ir.passes.pattern import Match, find, pattern_of
@@ -20,7 +21,7 @@ FUSIONS = (CONCAT_SWITCH, *dict.fromkeys(op.switch for op in FUSED.values()))
 
 @dataclass(frozen=True, slots=True)
 class Fuse:
-    """Apply every fusion that isn't switched off, to a fixed point each, in declaration order.
+    """Apply every fusion that isn't switched off, in declaration order.
 
     It runs once before legalization and once after, when the ops that legalization inserts can take part.
     """
@@ -40,61 +41,64 @@ class Fuse:
 
 def fuse_one(graph: Graph, name: str, state: Lowering) -> Graph:
     """Replace every match of fused op `name`."""
-    pattern = pattern_of(name)
-    last = pattern.results[-1].op
-    anchor = 0
-    while anchor < len(graph):
-        node = graph[anchor]
-        match = find(pattern, graph, node) if node.op == last else None
-        if match is not None and _runnable(name, match, graph, state):
-            label = node.name
-            graph = apply_match(graph, name, match)
-            anchor = next((n.id for n in graph if n.name == label), anchor)
-        anchor += 1
-    return graph
+    matches = _disjoint_matches(graph, name, state)
+    if not matches:
+        return graph
+    try:
+        return _apply(graph, name, matches)
+    except GraphError:
+        # Each match alone closes no cycle, but several at once can: then only the first is taken, and the search repeats.
+        return fuse_one(_apply(graph, name, matches[:1]), name, state)
+
+
+def _disjoint_matches(graph: Graph, name: str, state: Lowering) -> list[Match]:
+    """Legal matches that the backend can run, first come first served, no node in two of them."""
+    pattern, taken, found = pattern_of(name), set[int](), list[Match]()
+    for node in graph:
+        match = find(pattern, graph, node) if node.op == pattern.results[-1].op else None
+        if match is None or not _runnable(name, match, graph, state):
+            continue
+        members = match.inner | set(match.results)
+        if taken.isdisjoint(members):
+            taken |= members
+            found.append(match)
+    return found
 
 
 def _runnable(name: str, match: Match, graph: Graph, state: Lowering) -> bool:
     """Whether the backend of the matched nodes has a kernel for the fused op on these types."""
     spec = FUSED[name]
     backend: Backend = state.backends[graph[match.results[-1]].backend or ""]
-    operands = [graph[match.operands[o.name]].type for o in spec.operands if o.name in match.operands]
+    operands = [graph[s].type for s in _sources(spec, match)]
     attrs = attrs_from_json(spec, dict(match.attrs))
     return backend.supports(name, attrs, spec.check(attrs, operands), operands) is None
 
 
-def apply_match(graph: Graph, name: str, match: Match) -> Graph:
-    """The graph with one match replaced; several results become parts of the fused node."""
-    spec, rewriter = OPS[name], Rewriter(graph)
-    anchor = graph[match.results[-1]]
-    sources = tuple(match.operands[o.name] for o in spec.operands if o.name in match.operands)
+def _sources(spec: FusedOp, match: Match) -> tuple[int, ...]:
+    return tuple(match.operands[o.name] for o in spec.operands if o.name in match.operands)
+
+
+def _apply(graph: Graph, name: str, matches: Sequence[Match]) -> Graph:
+    rewriter = Rewriter(graph)
+    for match in matches:
+        _replace(rewriter, FUSED[name], match)
+    return rewriter.finish()
+
+
+def _replace(rewriter: Rewriter, spec: FusedOp, match: Match) -> None:
+    """One match out, the fused node in; several results become parts of it."""
+    graph = rewriter.graph
+    anchor, sources = graph[match.results[-1]], _sources(spec, match)
     for inner in match.inner:
         rewriter.drop(inner)
-    attrs = {f.name: match.attrs[f.name] for f in fields(spec.Attrs)}
+    fused = rewriter.add(spec.name, sources, dict(match.attrs), anchor, f"{anchor.name}.{spec.name}")
     if len(match.results) == 1:
-        fused = rewriter.add(name, sources, attrs, anchor, f"{anchor.name}.{name}")
-        rewriter.replace(anchor.id, fused.id)
-        return _named(rewriter.finish(), fused.name, anchor.name)
-    fused = rewriter.add(name, sources, attrs, anchor, f"{anchor.name}.{name}")
-    return _with_parts(rewriter, graph, match, fused)
-
-
-def _with_parts(rewriter: Rewriter, graph: Graph, match: Match, fused: Node) -> Graph:
-    spec = FUSED[fused.op]
-    widths = spec.parts(fused.attrs, *(graph[s].type for s in fused.sources))
-    start, renames = 0, dict[str, str]()
+        rewriter.substitute(anchor.id, fused.id)
+        return
+    start = 0
+    widths = spec.parts(fused.attrs, *(graph[s].type for s in sources))
     for result, width in zip(match.results, widths, strict=True):
         window: dict[str, Any] = {"starts": (0, start), "shape": (fused.type.shape[0], width)}
-        part = rewriter.add("view", (fused.id,), window, graph[result], f"{graph[result].name}.part")
-        rewriter.replace(result, part.id)
-        renames[part.name] = graph[result].name
+        part = rewriter.add("view", (fused.id,), window, anchor, f"{graph[result].name}.part", graph[result])
+        rewriter.substitute(result, part.id)
         start += width
-    result = rewriter.finish()
-    for new, old in renames.items():
-        result = _named(result, new, old)
-    return result
-
-
-def _named(graph: Graph, current: str, name: str) -> Graph:
-    """`current` takes over the freed name of the value that it replaces, so that names stay stable."""
-    return graph.rewrite(lambda n: replace(n, name=name) if n.name == current else n)

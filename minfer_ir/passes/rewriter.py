@@ -24,6 +24,8 @@ class Rewriter:
         self._next = len(graph)
         self._names = {n.name for n in graph}
         self._replaced: dict[int, int] = {}
+        self._made_for: dict[int, int] = {}
+        self._renamed: dict[int, str] = {}
 
     def node(self, node_id: int) -> Node:
         """A node of the new graph by its old or fresh id, after replacements."""
@@ -35,8 +37,11 @@ class Rewriter:
             node_id = self._replaced[node_id]
         return node_id
 
-    def add(self, op: str, sources: tuple[int, ...], attrs: dict[str, Any], like: Node, name: str) -> Node:
-        """A new node, tagged with the block and backend of `like`."""
+    def add(
+        self, op: str, sources: tuple[int, ...], attrs: dict[str, Any], like: Node, name: str, tag: Node | None = None
+    ) -> Node:
+        """A new node that stands where `like` stands, with the block and backend of `tag` (`like` when None)."""
+        tag = tag or like
         spec = OPS[op]
         values = attrs_from_json(spec, attrs)
         kind: TensorType = spec.check(values, [self.node(s).type for s in sources])
@@ -45,8 +50,9 @@ class Rewriter:
             view = make_alias(spec, values, self.node(sources[0]))
             if view is None:
                 raise ValueError(f"{name}: {op} over {self.node(sources[0])} needs a contiguous source")
-        node = Node(self._next, self._unique(name), op, sources, kind, values, like.block, like.backend, view)
+        node = Node(self._next, self._unique(name), op, sources, kind, values, tag.block, tag.backend, view)
         self.nodes[node.id] = node
+        self._made_for[node.id] = self._made_for.get(like.id, like.id)
         self._next += 1
         return node
 
@@ -54,6 +60,11 @@ class Rewriter:
         """Send every reader of `old` to `new` and drop `old`."""
         self._replaced[old] = new
         del self.nodes[old]
+
+    def substitute(self, old: int, new: int) -> None:
+        """As `replace`, for a `new` that computes the same value: it takes over the name."""
+        self._renamed[new] = self.nodes[old].name
+        self.replace(old, new)
 
     def drop(self, node_id: int) -> None:
         """Remove a node that nothing reads any more."""
@@ -65,16 +76,19 @@ class Rewriter:
 
     def finish(self) -> Graph:
         """The new graph: sources resolved, views derived anew, nodes in a stable order."""
-        resolved = [replace(n, sources=tuple(map(self.resolve, n.sources)), view=None) for n in self.nodes.values()]
-        resolved.sort(key=lambda n: self._position(n))
+        resolved = [
+            replace(n, sources=tuple(map(self.resolve, n.sources)), view=None, name=self._renamed.get(n.id, n.name))
+            for n in self.nodes.values()
+        ]
+        resolved.sort(key=self._position)
         graph = Graph.ordered(resolved, [self.resolve(o) for o in self.graph.outputs])
         return with_views(graph)
 
-    def _position(self, node: Node) -> tuple[int, int]:
-        """A new node stands just before the first old node it was made for: right behind its last source."""
+    def _position(self, node: Node) -> tuple[int, int, int]:
+        """A new node stands just before the old node it was made for."""
         if node.id < len(self.graph):
-            return node.id, 0
-        return max((self._position(self.nodes[self.resolve(s)])[0] for s in node.sources), default=-1), node.id
+            return node.id, 1, 0
+        return self._made_for[node.id], 0, node.id
 
     def _unique(self, wanted: str) -> str:
         name, count = wanted, 1

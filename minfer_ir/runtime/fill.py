@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from minfer_ir.evaluate import N_ROWS
 from minfer_ir.graph import Graph, Node
-from minfer_ir.opspec import Array
 from minfer_ir.ops.attention import MAP_RUNS
+from minfer_ir.opspec import Array
 
 BOUNDS = {"token_ids": "the vocabulary of", "positions": "n_ctx", "cells": "the KV arena of"}
 """What an input's limit is called in an error."""

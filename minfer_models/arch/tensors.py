@@ -1,0 +1,45 @@
+"""The tensors a model must bring, and the check of a file against them before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from minfer_ir.formats.base import Format
+from minfer_models.gguf import GGUFError, GGUFFile
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor by name with its shape in numpy order; one that `may_lack` has a stated meaning when it's missing."""
+
+    name: str
+    shape: tuple[int, ...]
+    may_lack: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFormat:
+    """What the graph needs to know of a tensor in the file."""
+
+    shape: tuple[int, ...]
+    format: Format
+
+
+def check_tensors(file: GGUFFile, specs: Iterable[TensorSpec]) -> Mapping[str, TensorFormat]:
+    """Formats of the model's tensors, by name, of those that are there.
+
+    Raises GGUFError naming the tensor for one that is missing, has another shape than the metadata implies, or is
+    stored in a type that minfer doesn't read.
+    """
+    found: dict[str, TensorFormat] = {}
+    for spec in specs:
+        if spec.name not in file.tensors:
+            if spec.may_lack:
+                continue
+            raise GGUFError(f"is missing; expected shape {list(spec.shape)}", path=file.path, tensor=spec.name)
+        info = file.tensor(spec.name, spec.shape)
+        if info.format is None:
+            raise GGUFError(f"is stored as {info.type_name}, which isn't read", path=info.path, tensor=spec.name)
+        found[spec.name] = TensorFormat(spec.shape, info.format)
+    return found
