@@ -1,4 +1,4 @@
-"""The types of an op's attrs, read from its dataclass: JSON, schema and builder stub follow from the annotations."""
+"""Types of attrs and other plain records, read from their dataclass: JSON, schema and builder stub follow from it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from numbers import Real
+from reprlib import repr as short
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
@@ -19,12 +20,12 @@ REQUIRED: Any = dataclasses.MISSING
 
 
 class AttrError(ValueError):
-    """An attr value that its declared type doesn't allow; the message starts with the attr's path."""
+    """A value that its declared type doesn't allow; the message starts with the field's path."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttrField:
-    """One attr: its name, resolved annotation, and default (`REQUIRED` when it has none)."""
+    """One field: its name, resolved annotation, and default (`REQUIRED` when it has none)."""
 
     name: str
     hint: Any
@@ -33,7 +34,7 @@ class AttrField:
 
 @cache
 def attr_fields(attrs: type[Any]) -> tuple[AttrField, ...]:
-    """The fields of a frozen attrs dataclass, in order."""
+    """The fields of a frozen dataclass, in order."""
     hints = get_type_hints(attrs)
     return tuple(AttrField(f.name, hints[f.name], f.default) for f in dataclasses.fields(attrs))
 
@@ -43,7 +44,7 @@ def revive(attrs: type[Any], values: Mapping[str, Any], path: str = "") -> Any:
     known = {field.name: field for field in attr_fields(attrs)}
     prefix = f"{path}." if path else ""
     if unknown := sorted(set(values) - set(known)):
-        raise AttrError(f"{prefix}{unknown[0]}: no such attr; there are: {', '.join(known) or 'none'}")
+        raise AttrError(f"{prefix}{unknown[0]}: no such field; there are: {', '.join(known) or 'none'}")
     if missing := [f.name for f in known.values() if f.default is REQUIRED and f.name not in values]:
         raise AttrError(f"{prefix}{missing[0]}: missing; it is {describe(known[missing[0]].hint)}")
     return attrs(**{name: convert(known[name].hint, value, f"{prefix}{name}") for name, value in values.items()})
@@ -53,10 +54,10 @@ def convert(hint: Any, value: Any, path: str) -> Any:
     """`value` as the type that `hint` declares; raises AttrError when it isn't one."""
     try:
         return _convert(hint, value, path)
-    except (TypeError, ValueError) as error:
-        if isinstance(error, AttrError) or dataclasses.is_dataclass(hint):
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, AttrError) or is_record(hint):
             raise
-        raise AttrError(f"{path}: expected {describe(hint)}, got {value!r}") from None
+        raise AttrError(f"{path}: expected {describe(hint)}, got {short(value)}") from None
 
 
 def _convert(hint: Any, value: Any, path: str) -> Any:
@@ -65,8 +66,8 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
     if get_origin(hint) is tuple and isinstance(value, (list, tuple)):
         items = cast("Sequence[Any]", value)
         return tuple(convert(get_args(hint)[0], item, f"{path}[{i}]") for i, item in enumerate(items))
-    if hint not in (DType, Format) and dataclasses.is_dataclass(hint):
-        return value if isinstance(value, cast("type[Any]", hint)) else _nested(hint, value, path)
+    if is_record(hint):
+        return value if isinstance(value, hint) else _nested(hint, value, path)
     return _convert_scalar(hint, value)
 
 
@@ -87,6 +88,11 @@ def _real(value: Any) -> Any:
     return value
 
 
+def is_record(hint: Any) -> bool:
+    """True for a dataclass that JSON writes as an object."""
+    return hint is not DType and dataclasses.is_dataclass(hint)
+
+
 def is_union(hint: Any) -> bool:
     """True for `X | Y`."""
     return get_origin(hint) in (Union, UnionType)
@@ -103,7 +109,7 @@ def _first_arm(hint: Any, value: Any, path: str) -> Any:
 
 def _nested(hint: Any, value: Any, path: str) -> Any:
     if not isinstance(value, Mapping):
-        raise AttrError(f"{path}: expected {describe(hint)}, got {value!r}")
+        raise AttrError(f"{path}: expected {describe(hint)}, got {short(value)}")
     return revive(hint, cast("Mapping[str, Any]", value), path)
 
 

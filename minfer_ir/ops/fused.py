@@ -11,8 +11,9 @@ import numpy as np
 from minfer_ir.dtypes import F32
 from minfer_ir.formats.base import Format
 from minfer_ir.ops.elementwise import ROW_OR_PARAM, rows, silu
+from minfer_ir.ops.linear import quantized
 from minfer_ir.ops.norm import NormAttrs, rms_norm
-from minfer_ir.opspec import Array, FusedOp, NoAttrs, OpCase, Operand, OpError, f32
+from minfer_ir.opspec import Array, FusedOp, NoAttrs, OpCase, Operand, f32
 from minfer_ir.types import TensorType
 
 
@@ -144,10 +145,3 @@ class SwigluQuantize(FusedOp):
             OpCase(f"{d}_{t}x{n}", (rows(t, n), rows(t, n)), {"dtype": d})
             for d, t, n in (("Q8A32", 1, 32), ("Q8A32", 3, 96), ("Q8A256", 3, 512))
         ]
-
-
-def quantized(op: str, dtype: Format, x: TensorType) -> TensorType:
-    """The type of `x` in `dtype`; raises OpError when its rows aren't whole blocks."""
-    if x.shape[1] % dtype.block_size:
-        raise OpError(f"{op}: {x.shape[1]} features aren't whole {dtype.name} blocks of {dtype.block_size}")
-    return TensorType(x.shape, dtype, x.rows)

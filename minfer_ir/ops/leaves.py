@@ -38,6 +38,7 @@ class Input(Leaf):
 
     def infer(self, attrs: Attrs) -> TensorType:
         """The declared type."""
+        positive(f"input {attrs.key}", attrs.shape)
         return TensorType(attrs.shape, attrs.dtype, attrs.rows)
 
 
@@ -57,7 +58,8 @@ class Weight(Leaf):
 
     def infer(self, attrs: Attrs) -> TensorType:
         """The declared type, when the rows are whole blocks."""
-        if attrs.shape[-1] % attrs.dtype.block_size:
+        positive(f"weight {attrs.key}", attrs.shape)
+        if not attrs.shape or attrs.shape[-1] % attrs.dtype.block_size:
             raise OpError(f"weight {attrs.key} {attrs.shape}: rows aren't whole {attrs.dtype.name} blocks")
         return TensorType(attrs.shape, attrs.dtype)
 
@@ -81,6 +83,9 @@ class WeightConcat(Leaf):
         """`[sum(sizes), width]`."""
         if len(attrs.keys) != len(attrs.sizes) or len(attrs.keys) < 2:
             raise OpError(f"weight_concat needs two or more keys with a size each, got {attrs.keys} and {attrs.sizes}")
+        positive(f"weight_concat {'+'.join(attrs.keys)}", (*attrs.sizes, attrs.width))
+        if attrs.width % attrs.dtype.block_size:
+            raise OpError(f"weight_concat {attrs.keys}: {attrs.width} wide rows aren't whole {attrs.dtype.name} blocks")
         return TensorType((sum(attrs.sizes), attrs.width), attrs.dtype)
 
 
@@ -101,7 +106,14 @@ class Kv(Leaf):
     def infer(self, attrs: Attrs) -> TensorType:
         """`[cells, width]`."""
         kv_type(attrs.dtype)
+        positive(f"kv {attrs.key}", (attrs.cells, attrs.width))
         return TensorType((attrs.cells, attrs.width), attrs.dtype)
+
+
+def positive(what: str, dims: Shape) -> None:
+    """Raise OpError unless every dim is at least 1."""
+    if any(d < 1 for d in dims):
+        raise OpError(f"{what}: dims must be at least 1, got {dims}")
 
 
 def kv_type(dtype: ElementType) -> None:

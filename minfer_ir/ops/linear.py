@@ -10,7 +10,7 @@ import numpy as np
 from minfer_ir.dtypes import F32, I32
 from minfer_ir.formats.base import Format
 from minfer_ir.ops.elementwise import rows
-from minfer_ir.opspec import WEIGHT_TYPES, Array, Cost, NoAttrs, Op, OpCase, Operand, OpError, f32
+from minfer_ir.opspec import ACTIVATION_TYPES, WEIGHT_TYPES, Array, Cost, NoAttrs, Op, OpCase, Operand, OpError, f32
 from minfer_ir.types import TensorType, element_type
 
 
@@ -86,9 +86,7 @@ class QuantizeAct(Op):
 
     def infer(self, attrs: Attrs, x: TensorType) -> TensorType:
         """The same shape, quantized."""
-        if x.shape[1] % attrs.dtype.block_size:
-            raise OpError(f"quantize_act: {x.shape[1]} features aren't whole {attrs.dtype.name} blocks")
-        return TensorType(x.shape, attrs.dtype, x.rows)
+        return quantized(self.name, attrs.dtype, x)
 
     def reference(self, attrs: Attrs, x: Array) -> Array:
         """The identity: storing the result in its format is what rounds it."""
@@ -101,6 +99,15 @@ class QuantizeAct(Op):
             for n in ("Q8A32", "Q8A256")
             for t, k in ((1, 256), (3, 512))
         ]
+
+
+def quantized(op: str, dtype: Format, x: TensorType) -> TensorType:
+    """The type of `x` in `dtype`; raises OpError when that isn't an activation format, or rows aren't whole blocks."""
+    if dtype.name not in ACTIVATION_TYPES:
+        raise OpError(f"{op}: activations are never stored as {dtype.name}; formats: {', '.join(ACTIVATION_TYPES[1:])}")
+    if x.shape[1] % dtype.block_size:
+        raise OpError(f"{op}: {x.shape[1]} features aren't whole {dtype.name} blocks of {dtype.block_size}")
+    return TensorType(x.shape, dtype, x.rows)
 
 
 FLOAT64_PRODUCTS = 1 << 27

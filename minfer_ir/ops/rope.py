@@ -74,6 +74,8 @@ class Rope(Op):
         """The type of `x`."""
         if attrs.pairs not in ("neox", "interleaved"):
             raise OpError(f"rope: pairs is {attrs.pairs!r}, expected 'neox' or 'interleaved'")
+        if attrs.base <= 0 or attrs.max_positions < 1:
+            raise OpError(f"rope: base must be above 0 and max_positions at least 1, got {attrs}")
         if attrs.dims % 2 or not 0 < attrs.dims <= x.shape[2]:
             raise OpError(f"rope: dims is {attrs.dims}, expected an even number up to the head dim {x.shape[2]}")
         if factors is not None and factors.shape != (attrs.dims // 2,):

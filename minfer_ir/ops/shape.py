@@ -77,7 +77,7 @@ class Reshape(ViewOp):
 
     def infer(self, attrs: Attrs, x: TensorType) -> TensorType:
         """The new shape; a row bucket keeps its axis 0."""
-        if math.prod(attrs.shape) != x.size:
+        if math.prod(attrs.shape) != x.size or any(d < 1 for d in attrs.shape):
             raise OpError(f"reshape: {x.shape} has {x.size} elements, {attrs.shape} has {math.prod(attrs.shape)}")
         if x.rows and attrs.shape[:1] != x.shape[:1]:
             raise OpError(f"reshape: axis 0 counts {x.rows} rows and must stay {x.shape[0]}, asked for {attrs.shape}")
