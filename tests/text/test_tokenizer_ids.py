@@ -1,0 +1,190 @@
+"""Ids of real vocabularies, against published ids and against the `tokenizers` files themselves."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from hypothesis import example, given, settings
+from text_samples import TEXT, read_json
+from tokenizers import models, pre_tokenizers
+
+from minfer_models.tokenizer import Tokenizer
+from minfer_models.tokenizer.pretokenizers import PRE_TOKENIZERS
+
+QWEN_IDS: dict[str, list[int]] = {
+    "": [],
+    " ": [220],
+    "  ": [256],
+    "   ": [262],
+    "\t": [197],
+    "\n": [198],
+    "\n\n": [271],
+    "\n\n\n": [1406],
+    "\t\n": [1572],
+    "Hello world": [9707, 1879],
+    " Hello world": [21927, 1879],
+    "Hello World": [9707, 4337],
+    " Hello World!": [21927, 4337, 0],
+    "Hello, world!": [9707, 11, 1879, 0],
+    "  Hello": [220, 21927],
+    "   Hello": [256, 21927],
+    "    Hello": [262, 21927],
+    "    Hello\n    Hello": [262, 21927, 198, 262, 21927],
+    " (": [320],
+    "\n =": [198, 284],
+    "' era": [6, 11385],
+    " this is 🦙.cpp": [419, 374, 11162, 99, 247, 13, 10821],
+    "w048 7tuijk dsdfhu": [86, 15, 19, 23, 220, 22, 83, 1963, 41808, 11472, 2940, 16739],
+    "нещо на Български": [78762, 14144, 1456, 13073, 63471, 33594, 3038, 133178, 79012],
+    "Hello, y'all! How are you 😁 ?我想在apple工作1314151天～": [
+        9707, 11, 379, 64848, 0, 2585, 525, 498, 26525, 223, 937, 104100, 18493, 22377, 99257,
+        16, 18, 16, 19, 16, 20, 16, 35727, 21216,
+    ],
+    "ied 4 ½ months": [1122, 220, 19, 220, 26062, 3951],
+}  # fmt: skip
+
+LLAMA_IDS: dict[str, list[int]] = {
+    "Hello world": [9906, 1917],
+    " Hello world": [22691, 1917],
+    "3": [18],
+    "33": [1644],
+    "333": [8765],
+    "3333": [8765, 18],
+    "33333": [8765, 1644],
+    "333333": [8765, 8765],
+    "\n\n\n": [1432],
+    "\t\n": [1602],
+    "\n =": [198, 284],
+    "' era": [6, 11639],
+    " this is 🦙.cpp": [420, 374, 11410, 99, 247, 13, 11055],
+    " Việt": [101798],
+}
+
+
+@pytest.mark.parametrize(("text", "ids"), QWEN_IDS.items())
+def test_qwen2_ids(qwen: Tokenizer, text: str, ids: list[int]) -> None:
+    assert qwen.encode(text) == ids
+    assert qwen.decode(ids) == text
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 9, 100])
+def test_qwen2_has_one_token_per_digit(qwen: Tokenizer, count: int) -> None:
+    assert qwen.encode("3" * count) == [18] * count
+
+
+@pytest.mark.parametrize(("text", "ids"), LLAMA_IDS.items())
+def test_llama_bpe_ids(llama: Tokenizer, text: str, ids: list[int]) -> None:
+    assert llama.encode(text) == ids
+    assert llama.decode(ids) == text
+
+
+def test_only_llama_bpe_ignores_merges(llama_meta: dict[str, Any]) -> None:
+    merged = Tokenizer.from_metadata({**llama_meta, "tokenizer.ggml.pre": "qwen2"})
+    assert merged.encode(" Việt") == [11655, 26298, 83]
+
+
+@pytest.mark.parametrize("text", [" 12 ", "a1b", "  7", "x  42\n", "99 9"])
+def test_smollm_cuts_out_every_digit(smol: Tokenizer, text: str) -> None:
+    pieces = [smol.decode([i]) for i in smol.encode(text)]
+    assert "".join(pieces) == text
+    assert all(len(piece) == 1 for piece in pieces if any(char.isdigit() for char in piece))
+
+
+@pytest.mark.parametrize(("pre", "pieces"), [("gpt-2", [b" 1", b"2"]), ("smollm", [b" ", b"1", b"2"])])
+def test_only_gpt2_gives_a_digit_the_space_before_it(toy_meta: dict[str, Any], pre: str, pieces: list[bytes]) -> None:
+    tokens, types = [*toy_meta["tokenizer.ggml.tokens"], "Ġ1"], [*toy_meta["tokenizer.ggml.token_type"], 1]
+    toy_meta |= {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types}
+    toy = Tokenizer.from_metadata({**toy_meta, "tokenizer.ggml.merges": ["Ġ 1"], "tokenizer.ggml.pre": pre})
+    assert [toy.token_bytes(i) for i in toy.encode(" 12")] == pieces
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"), [("deepseek-r1-qwen", "qwen2"), ("llama3", "llama-bpe"), ("llama-v3", "llama-bpe")]
+)
+def test_names_for_the_same_pre_tokenizer(toy_meta: dict[str, Any], alias: str, name: str) -> None:
+    toy = Tokenizer.from_metadata({**toy_meta, "tokenizer.ggml.pre": alias})
+    assert toy.pre == alias
+    assert PRE_TOKENIZERS[alias] is PRE_TOKENIZERS[name]
+
+
+def hf_tokenizers(folder: Path) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
+    """tokenizer.json as it is, and without its added tokens; neither normalizes."""
+    whole = read_json(folder / "tokenizer.json")
+    whole["normalizer"] = None
+    plain: dict[str, Any] = {**whole, "added_tokens": [], "post_processor": None}
+    return tokenizers.Tokenizer.from_str(json.dumps(whole)), tokenizers.Tokenizer.from_str(json.dumps(plain))
+
+
+@pytest.fixture(scope="module")
+def hf_qwen(qwen3_tokenizer: Path) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
+    return hf_tokenizers(qwen3_tokenizer)
+
+
+@pytest.fixture(scope="module")
+def hf_llama(llama3_1_tokenizer: Path) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
+    return hf_tokenizers(llama3_1_tokenizer)
+
+
+def assert_same_ids(ours: Tokenizer, hf: tuple[tokenizers.Tokenizer, tokenizers.Tokenizer], text: str) -> None:
+    # The files match 's without regard to case, so they also take U+017F for s; llama.cpp's expression does not.
+    text = text.replace("ſ", "s")
+    whole, plain = hf
+    assert ours.encode(text, special=True) == whole.encode(text, add_special_tokens=False).ids
+    assert ours.encode(text) == plain.encode(text, add_special_tokens=False).ids
+    assert ours.decode(ours.encode(text)) == text
+    assert ours.decode(ours.encode(text, special=True)) == text
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=TEXT)
+@example("\u1100\u1161 e\u0301")
+@example("<|im_start|><|im_end|>\n<think></think>")
+def test_qwen_ids_are_those_of_tokenizer_json(
+    qwen: Tokenizer, hf_qwen: tuple[tokenizers.Tokenizer, tokenizers.Tokenizer], text: str
+) -> None:
+    assert_same_ids(qwen, hf_qwen, text)
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=TEXT)
+@example("<|eot_id|><|reserved_special_token_2|>00")
+def test_llama_ids_are_those_of_tokenizer_json(
+    llama: Tokenizer, hf_llama: tuple[tokenizers.Tokenizer, tokenizers.Tokenizer], text: str
+) -> None:
+    assert_same_ids(llama, hf_llama, text)
+
+
+@pytest.fixture(scope="module", params=["smollm", "gpt-2"])
+def smol_pair(request: pytest.FixtureRequest, smol_meta: dict[str, Any]) -> tuple[Tokenizer, tokenizers.Tokenizer]:
+    """SmolLM2's vocabulary: ours, and the `tokenizers` components its own tokenizer.json names."""
+    tokens, types = smol_meta["tokenizer.ggml.tokens"], smol_meta["tokenizer.ggml.token_type"]
+    vocab = {text: i for i, text in enumerate(tokens) if types[i] == 1}
+    oracle = tokenizers.Tokenizer(models.BPE(vocab, [tuple(m.split(" ")) for m in smol_meta["tokenizer.ggml.merges"]]))
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    digits = [pre_tokenizers.Digits(individual_digits=True)] if request.param == "smollm" else []
+    oracle.pre_tokenizer = pre_tokenizers.Sequence([*digits, byte_level])
+    return Tokenizer.from_metadata({**smol_meta, "tokenizer.ggml.pre": request.param}), oracle
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=TEXT)
+@example("  7a 12")
+@example("\r\n\n x\t\ty")
+def test_gpt2_style_ids_are_those_of_its_components(
+    smol_pair: tuple[Tokenizer, tokenizers.Tokenizer], text: str
+) -> None:
+    ours, oracle = smol_pair
+    text = "".join(c for c in text if not 0x40000 <= ord(c) < 0xC0000 and c not in "\x04\x06\x13\x14\x16\x1d")
+    assert ours.encode(text) == oracle.encode(text).ids
+    assert ours.decode(ours.encode(text)) == text
+
+
+def test_text_is_not_normalized(qwen: Tokenizer) -> None:
+    text = "e\u0301"
+    assert unicodedata.normalize("NFC", text) != text
+    assert qwen.decode(qwen.encode(text)) == text

@@ -1,0 +1,139 @@
+"""Metadata that makes no tokenizer: one error with the key, the value and what would do."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minfer_models.tokenizer import Tokenizer, TokenizerError, metadata_from_hf
+from minfer_models.tokenizer.bytelevel import BYTE_TO_CHAR, CHAR_TO_BYTE
+
+
+@pytest.mark.parametrize("pre", [None, "default", "foo", "", 3])
+def test_an_unknown_pre_tokenizer_is_refused(toy_meta: dict[str, Any], pre: object) -> None:
+    toy_meta["tokenizer.ggml.pre"] = pre
+    if pre is None:
+        del toy_meta["tokenizer.ggml.pre"]
+    expected = (
+        r"tokenizer\.ggml\.pre is " + ("missing" if pre is None else repr(pre)) + ".*qwen2.*llama-bpe.*smollm.*gpt-2"
+    )
+    with pytest.raises(TokenizerError, match=expected):
+        Tokenizer.from_metadata(toy_meta)
+
+
+@pytest.mark.parametrize("model", ["llama", "bert", "t5", None])
+def test_another_tokenizer_model_is_refused(toy_meta: dict[str, Any], model: object) -> None:
+    with pytest.raises(TokenizerError, match=rf"tokenizer\.ggml\.model is {model!r}.*gpt2"):
+        Tokenizer.from_metadata({**toy_meta, "tokenizer.ggml.model": model})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("tokens", None, "tokens is missing"),
+        ("tokens", "abc", "tokens is a str"),
+        ("tokens", [], "tokens is empty"),
+        ("tokens", ["a", 7], r"tokens\[1\] is 7"),
+        ("tokens", ["a", "b", "a"], r"tokens\[2\] repeats 'a', already id 0"),
+        ("merges", None, "merges is missing"),
+        ("merges", ["a b", "ab"], r"merges\[1\] is 'ab'"),
+        ("merges", ["a b c"], r"merges\[0\] is 'a b c'"),
+        ("merges", [" b"], r"merges\[0\] is ' b'"),
+        ("merges", ["a b", "c ab"], r"merges\[1\] is 'c ab', but 'cab' is no token"),
+        ("merges", ["zz b"], r"'zz' is no token"),
+        ("token_type", [1, 1], "token_type has 2 entries for 265 tokens"),
+        ("token_type", 1, "token_type is a int"),
+        ("token_type", [1] * 264 + [7], r"token_type\[264\] is 7"),
+        ("bos_token_id", 265, "bos_token_id is 265.*265 tokens"),
+        ("eos_token_id", -1, "eos_token_id is -1"),
+        ("eot_token_id", "x", "eot_token_id is 'x'"),
+        ("eom_token_id", True, "eom_token_id is True"),
+        ("add_bos_token", 1, "add_bos_token is 1"),
+    ],
+)
+def test_broken_metadata_is_refused(toy_meta: dict[str, Any], key: str, value: object, message: str) -> None:
+    toy_meta[f"tokenizer.ggml.{key}"] = value
+    if value is None:
+        del toy_meta[f"tokenizer.ggml.{key}"]
+    with pytest.raises(TokenizerError, match=message):
+        Tokenizer.from_metadata(toy_meta)
+
+
+def test_without_types_all_tokens_are_text_but_for_known_ends(toy_meta: dict[str, Any]) -> None:
+    del toy_meta["tokenizer.ggml.token_type"]
+    toy = Tokenizer.from_metadata(toy_meta)
+    assert toy.encode("<s></s>", special=True)[-1:] == [259]
+    assert 258 not in toy.encode("<s>", special=True)
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.uint32, np.int64])
+def test_arrays_may_be_numpy(toy_meta: dict[str, Any], kind: type) -> None:
+    types = np.array(toy_meta["tokenizer.ggml.token_type"], dtype=kind)
+    numpy_ids = {"tokenizer.ggml.token_type": types, "tokenizer.ggml.bos_token_id": np.uint32(258)}
+    ours, expected = Tokenizer.from_metadata({**toy_meta, **numpy_ids}), Tokenizer.from_metadata(toy_meta)
+    assert ours.encode("<s>abc<t>", special=True) == expected.encode("<s>abc<t>", special=True)
+    assert type(ours.bos) is int
+
+
+def test_several_empty_tokens_are_no_duplicates(toy_meta: dict[str, Any]) -> None:
+    tokens, types = [*toy_meta["tokenizer.ggml.tokens"], "", ""], [*toy_meta["tokenizer.ggml.token_type"], 1, 3]
+    toy = Tokenizer.from_metadata({**toy_meta, "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types})
+    assert toy.encode("abc", special=True) == [257]
+    assert toy.decode([265, 266]) == ""
+
+
+def test_the_byte_alphabet_is_that_of_transformers() -> None:
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    assert bytes_to_unicode() == BYTE_TO_CHAR
+    assert {char: byte for byte, char in BYTE_TO_CHAR.items()} == CHAR_TO_BYTE
+
+
+def hf_files(**config: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    letters = {char: i for i, char in enumerate(BYTE_TO_CHAR.values())}
+    added = [
+        {"id": 257, "content": "<s>", "special": True},
+        {"id": 258, "content": "<think>", "special": False},
+        {"id": 260, "content": "</s>", "special": True},
+    ]
+    model = {"type": "BPE", "vocab": {**letters, "ab": 256}, "merges": [["a", "b"]]}
+    return {"model": model, "added_tokens": added}, {"bos_token": {"content": "<s>"}, "eos_token": "</s>", **config}
+
+
+def test_hugging_face_files_become_metadata() -> None:
+    meta = metadata_from_hf(*hf_files(chat_template="{{ 1 }}", pad_token=None), "gpt-2", n_vocab=264)
+    toy = Tokenizer.from_metadata(meta)
+    assert toy.encode("<s>ab<think></s>", special=True) == [257, 256, 258, 260]
+    assert (toy.n_vocab, toy.decodable, toy.bos, toy.eos, toy.add_bos) == (264, 261, 257, 260, False)
+    assert np.flatnonzero(~toy.decodable_mask(264)).tolist() == [259, 261, 262, 263]
+    assert meta["tokenizer.chat_template"] == "{{ 1 }}"
+    assert "tokenizer.ggml.padding_token_id" not in meta
+
+
+def test_merges_of_both_spellings_convert() -> None:
+    files, config = hf_files()
+    assert metadata_from_hf(files, config, "gpt-2")["tokenizer.ggml.merges"] == ["a b"]
+    files["model"]["merges"] = ["a b"]
+    assert metadata_from_hf(files, config, "gpt-2")["tokenizer.ggml.merges"] == ["a b"]
+
+
+@pytest.mark.parametrize(("stated", "in_template"), list(itertools.product([None, True, False], [True, False])))
+def test_bos_comes_from_the_config_or_the_post_processor(stated: bool | None, in_template: bool) -> None:
+    files, config = hf_files(**({} if stated is None else {"add_bos_token": stated}))
+    step = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]}
+    if in_template:
+        files["post_processor"] = {"type": "Sequence", "processors": [{"type": "ByteLevel"}, step]}
+    expected = in_template if stated is None else stated
+    assert metadata_from_hf(files, config, "gpt-2")["tokenizer.ggml.add_bos_token"] is expected
+
+
+def test_hugging_face_files_that_do_not_convert_are_refused() -> None:
+    files, config = hf_files()
+    with pytest.raises(TokenizerError, match=r"n_vocab is 260, but tokenizer\.json has id 260"):
+        metadata_from_hf(files, config, "gpt-2", n_vocab=260)
+    files["model"]["type"] = "Unigram"
+    with pytest.raises(TokenizerError, match="'Unigram'"):
+        metadata_from_hf(files, config, "gpt-2")
