@@ -174,7 +174,8 @@ def activation_format(fmt: str) -> str:
 
 def block_offset(fmt: BlockFormat, name: str) -> int:
     """Where the field `name` starts in a GGUF block, in bytes; KeyError when the block has none."""
-    return int((fmt.layout.fields or {})[name][1])
+    offsets = {field: place[1] for field, place in (fmt.layout.fields or {}).items()}
+    return offsets[name]
 
 
 def matmul_kernel(fmt: str) -> str:

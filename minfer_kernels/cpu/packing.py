@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from minfer_ir.formats import BlockFormat, Format
 from minfer_kernels.cpu.layouts import Field, WeightLayout, block_offset, layout_of
+from minfer_kernels.cpu.plane_bits import PLANE_GROUP, regroup
 from minfer_kernels.cpu.scale_bits import join_k4, join_q3, split_k4, split_q3
 
 Bytes = NDArray[np.uint8]
@@ -22,7 +23,6 @@ Transform = Callable[..., tuple[Bytes, ...]]
 
 ALIGNMENT = 64
 _PIECE_BYTES = 1 << 18
-_PLANE_GROUP = {4: 16, 2: 4, 1: 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +152,17 @@ def _pieces(parts: Sequence[Bytes], rows: int) -> Iterator[tuple[int, Bytes]]:
 def _pack_rows(fmt: Format, layout: WeightLayout, rows: Bytes, groups: Bytes) -> None:
     """Pack `rows [8 * g, row_bytes]` into the first g of `groups [.., n_blocks, block_bytes]`."""
     blocks = rows.reshape(len(rows), -1, fmt.block_bytes)
+    groups = groups[: len(rows) // layout.rows]
     for move in _moves(layout):
         source = np.ascontiguousarray(blocks[..., _source_bytes(fmt, move)])
-        targets = move.split(source) if move.split else (source,)
-        for name, numbers in zip(move.fields, targets, strict=True):
+        for name, numbers in zip(move.fields, move.split(source) if move.split else (source,), strict=True):
             field = layout.field(name)
-            planes = _regroup(numbers, field.bits, move.group, _PLANE_GROUP[field.bits]) if move.group else numbers
-            _interleaved(layout, field, groups)[: len(rows) // layout.rows] = _in_units(layout, field, planes)
+            target = _interleaved(layout, field, groups)
+            by_unit = numbers.view(_unit_dtype(field)).reshape(-1, field.row_bytes // field.unit).T
+            if move.group and move.group != PLANE_GROUP[field.bits]:
+                by_unit = regroup(np.ascontiguousarray(by_unit), field.bits, move.group, PLANE_GROUP[field.bits])
+            units = by_unit.reshape(-1, len(groups), layout.rows, blocks.shape[1])
+            target[...] = units.transpose(1, 3, 0, 2)
 
 
 def _unpack_rows(fmt: Format, layout: WeightLayout, groups: Bytes) -> Bytes:
@@ -167,10 +171,12 @@ def _unpack_rows(fmt: Format, layout: WeightLayout, groups: Bytes) -> Bytes:
         sources = []
         for name in move.fields:
             field = layout.field(name)
-            units = _interleaved(layout, field, groups).transpose(0, 3, 1, 2)
-            planes = np.ascontiguousarray(units).view(np.uint8).reshape(*blocks.shape[:2], field.row_bytes)
-            regrouped = _regroup(planes, field.bits, _PLANE_GROUP[field.bits], move.group) if move.group else planes
-            sources.append(regrouped)
+            by_unit = (
+                _interleaved(layout, field, groups).transpose(2, 0, 3, 1).reshape(-1, blocks.size // fmt.block_bytes)
+            )
+            if move.group and move.group != PLANE_GROUP[field.bits]:
+                by_unit = regroup(by_unit, field.bits, PLANE_GROUP[field.bits], move.group)
+            sources.append(np.ascontiguousarray(by_unit.T).view(np.uint8).reshape(*blocks.shape[:2], -1))
         blocks[..., _source_bytes(fmt, move)] = move.join(*sources) if move.join else sources[0]
     return blocks.reshape(len(blocks), -1)
 
@@ -195,26 +201,3 @@ def _interleaved(layout: WeightLayout, field: Field, groups: Bytes) -> NDArray[n
     """A field of `groups` as a view `[groups, n_blocks, units, rows]`."""
     region = groups[..., field.offset : field.offset + field.nbytes]
     return region.view(_unit_dtype(field)).reshape(*groups.shape[:2], -1, layout.rows)
-
-
-def _in_units(layout: WeightLayout, field: Field, planes: Bytes) -> NDArray[np.unsignedinteger]:
-    """Bytes of one field `[rows, n_blocks, row_bytes]` as a view `[groups, n_blocks, units, rows]`."""
-    units = planes.view(_unit_dtype(field)).reshape(-1, layout.rows, *planes.shape[1:2], field.row_bytes // field.unit)
-    return units.transpose(0, 2, 3, 1)
-
-
-def _regroup(planes: Bytes, bits: int, group: int, new_group: int) -> Bytes:
-    """Bit fields stored in runs of `group` bytes, stored anew in runs of `new_group` bytes.
-
-    A run holds the lowest field of all its bytes, then the next field of all of them, and so on.
-    """
-    if group == new_group:
-        return planes
-    per_byte, mask = 8 // bits, np.uint8((1 << bits) - 1)
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
-    by_run = planes.reshape(-1, 1, group)
-    numbers = ((by_run >> shifts) & mask).reshape(-1, per_byte, new_group)
-    packed = numbers[:, 0].copy()
-    for index in range(1, per_byte):
-        packed |= numbers[:, index] << np.uint8(index * bits)
-    return packed.reshape(planes.shape)
