@@ -38,6 +38,7 @@ from minfer_kernels.cpu.simd_core import (
     pointer,
     shuffle,
     splat,
+    stack_1k,
     store,
     void,
 )
@@ -45,38 +46,53 @@ from minfer_kernels.cpu.simd_core import (
 __all__ = [
     "Isa",
     "absolute",
+    "add",
+    "add_i32",
     "all_lanes",
     "any_lane",
     "bits_of_f32",
+    "divide",
+    "double_low_lanes",
     "exp",
     "f32",
     "f32_of_bits",
     "f32x8",
+    "first_lane",
     "first_lanes",
     "fma",
-    "i8x32",
+    "greater",
     "i16x16",
     "i32",
     "i32x8",
     "i64",
+    "i8x32",
     "inline",
     "larger",
     "larger_f32",
+    "less",
     "load_bf16x8",
     "load_f16x8",
     "load_f16x8_partial",
     "load_f32",
+    "load_f32x4_doubled",
     "load_f32x8",
     "load_f32x8_partial",
-    "load_i8x8",
     "load_i16",
     "load_i32",
     "load_i64",
+    "load_i8x8",
     "load_u8",
+    "magnitude_bits",
     "mask8",
     "max_lanes",
+    "max_lanes_i32",
     "maximum",
+    "maximum_i32",
     "minimum",
+    "multiply",
+    "multiply_i32",
+    "negate",
+    "negate_even_lanes",
     "op",
     "prefetch",
     "rotate_lanes",
@@ -84,6 +100,7 @@ __all__ = [
     "select",
     "smaller",
     "splat_f32x8",
+    "stack_1k",
     "splat_i32x8",
     "sqrt",
     "sqrt_f32",
@@ -92,12 +109,15 @@ __all__ = [
     "store_f32",
     "store_f32x8",
     "store_f32x8_partial",
-    "store_i8x8",
     "store_i16",
     "store_i32",
     "store_i64",
+    "store_i8x8",
+    "subtract",
+    "subtract_i32",
     "sum_lanes",
     "sum_lanes_i32",
+    "sum_lanes_of_8",
     "swap_halves",
     "swap_pairs",
     "to_f32x8",
@@ -446,6 +466,18 @@ def multiply_i32(b: ir.IRBuilder, x: Any, y: Any) -> Any:
     return b.mul(x, y)
 
 
+@op(i32x8, f32x8)
+def magnitude_bits(b: ir.IRBuilder, x: Any) -> Any:
+    """Bit patterns without the sign: ordered as the magnitudes are, infinity 0x7F800000, NaNs above."""
+    return b.and_(b.bitcast(x, _I8), const(_I8, 0x7FFFFFFF))
+
+
+@op(i32x8, i32x8, i32x8)
+def maximum_i32(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+    """The larger of signed lanes."""
+    return b.select(b.icmp_signed(">", x, y), x, y)
+
+
 # Comparisons and masks.
 
 
@@ -507,10 +539,53 @@ def sum_lanes_i32(b: ir.IRBuilder, x: Any) -> Any:
     return b.sext(lane(b, x, 0), I64)
 
 
+@op(f32x8, *[f32x8] * 8)
+def sum_lanes_of_8(b: ir.IRBuilder, *v: Any) -> Any:
+    """Lane i is `sum_lanes(v[i])`, by the same tree: eight sums for the shuffles of two or three."""
+    quads = [_paired(b, v[i], v[i + 1], [0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]) for i in (0, 2, 4, 6)]
+    pairs = [_paired(b, *quads[i : i + 2], [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]) for i in (0, 2)]
+    sums = _paired(b, *pairs, [0, 2, 8, 10, 4, 6, 12, 14], [1, 3, 9, 11, 5, 7, 13, 15])
+    return shuffle(b, sums, [0, 4, 1, 5, 2, 6, 3, 7])
+
+
 @op(f32x8, f32x8)
 def swap_pairs(b: ir.IRBuilder, x: Any) -> Any:
     """Lanes 1 0 3 2 5 4 7 6."""
     return shuffle(b, x, [1, 0, 3, 2, 5, 4, 7, 6])
+
+
+@op(i64, i32x8)
+def max_lanes_i32(b: ir.IRBuilder, x: Any) -> Any:
+    """The largest signed lane."""
+    for distance in (4, 2, 1):
+        y = _rotated(b, x, distance)
+        x = b.select(b.icmp_signed(">", x, y), x, y)
+    return b.sext(lane(b, x, 0), I64)
+
+
+@op(f32x8, f32x8)
+def double_low_lanes(b: ir.IRBuilder, x: Any) -> Any:
+    """Lanes 0 0 1 1 2 2 3 3."""
+    return shuffle(b, x, [0, 0, 1, 1, 2, 2, 3, 3])
+
+
+@op(f32x8, i64)
+def load_f32x4_doubled(b: ir.IRBuilder, p: Any) -> Any:
+    """Four float32, each in two adjacent lanes."""
+    return shuffle(b, load(b, p, ir.VectorType(F32, 4), 4), [0, 0, 1, 1, 2, 2, 3, 3])
+
+
+@op(f32x8, f32x8)
+def negate_even_lanes(b: ir.IRBuilder, x: Any) -> Any:
+    """Flips the sign of lanes 0, 2, 4, 6."""
+    signs = lanes(_I8, [0x80000000, 0] * 4)
+    return b.bitcast(b.xor(b.bitcast(x, _I8), signs), _F8)
+
+
+@op(f32, f32x8)
+def first_lane(b: ir.IRBuilder, x: Any) -> Any:
+    """Lane 0."""
+    return lane(b, x, 0)
 
 
 @op(f32x8, f32x8)
@@ -531,6 +606,12 @@ def _fma(b: ir.IRBuilder, x: Any, y: Any, z: Any) -> Any:
 
 def _rotated(b: ir.IRBuilder, x: Any, distance: int) -> Any:
     return shuffle(b, x, [(i + distance) % 8 for i in range(8)])
+
+
+def _paired(b: ir.IRBuilder, x: Any, y: Any, first: list[int], second: list[int]) -> Any:
+    """Lanes `first` of x and y together, plus lanes `second`."""
+    order = ir.VectorType(I32, 8)
+    return b.fadd(b.shuffle_vector(x, y, lanes(order, first)), b.shuffle_vector(x, y, lanes(order, second)))
 
 
 def _power_of_two(b: ir.IRBuilder, exponent: Any) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 from numba.core.imputils import builtin_registry as lowering_registry
 from numba.core.typing.templates import AbstractTemplate, ConcreteTemplate, infer_global, signature
 from numba.extending import models, register_model
@@ -207,3 +207,11 @@ def shuffle(b: ir.IRBuilder, x: Any, order: Sequence[int]) -> Any:
 def lane(b: ir.IRBuilder, x: Any, index: int) -> Any:
     """One lane as a scalar."""
     return b.extract_element(x, ir.Constant(I32, index))
+
+
+@op(i64)
+def stack_1k(b: ir.IRBuilder) -> Any:
+    """The address of 1 KiB of this call's own stack, 64-byte aligned; each place in the source has its own."""
+    room: Any = cgutils.alloca_once(b, ir.ArrayType(I8, 1024))
+    room.align = 64
+    return b.ptrtoint(room, I64)
