@@ -25,7 +25,11 @@ class Generated:
         return getattr(import_module(module), function)()
 
 
-GENERATED = (Generated("docs/settings.md", "minfer_models.settings:settings_page"),)
+GENERATED = (
+    Generated("docs/settings.md", "minfer_models.settings:settings_page"),
+    Generated("docs/graph.schema.json", "minfer_ir.schema:graph_schema_text"),
+    Generated("minfer_ir/builder.pyi", "minfer_ir.stubgen:builder_stub"),
+)
 
 
 def stale(root: Path, entries: tuple[Generated, ...] = GENERATED) -> list[tuple[Generated, str]]:
