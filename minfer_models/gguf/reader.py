@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer_ir.formats import FORMATS
+from minfer_ir.formats import WEIGHT_FORMATS
 from minfer_ir.formats.base import Format
 from minfer_models.gguf import shards
 from minfer_models.gguf.cursor import Cursor
@@ -109,7 +109,9 @@ class GGUFFile:
         """The format and rows of tensor `name`; raises GGUFError when minfer does not implement its type."""
         info = self.tensor(name)
         if info.format is None:
-            message = f"is of type {info.type_name}, which minfer does not implement; it has {', '.join(FORMATS)}"
+            message = (
+                f"is of type {info.type_name}, which minfer does not implement; it has {', '.join(WEIGHT_FORMATS)}"
+            )
             raise GGUFError(message, path=info.path, tensor=name)
         return info.format, self.rows(name)
 

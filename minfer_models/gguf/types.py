@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from minfer_ir.formats import FORMATS
+from minfer_ir.formats import WEIGHT_FORMATS
 from minfer_ir.formats.base import Format
 
 REMOVED_TYPES = {
@@ -49,9 +49,9 @@ def geometry(ggml_type: GGMLQuantizationType) -> tuple[int, int]:
 
 def format_of(ggml_type: GGMLQuantizationType) -> Format | None:
     """The format minfer reads this type with, or None when it implements none."""
-    return FORMATS.get(ggml_type.name)
+    return WEIGHT_FORMATS.get(ggml_type.name)
 
 
 def type_of(fmt: Format) -> GGMLQuantizationType:
-    """The GGML type that stores `fmt`: the inverse of `format_of`."""
+    """The GGML type that stores the weight format `fmt`, the inverse of `format_of`; KeyError for other formats."""
     return GGMLQuantizationType[fmt.name]

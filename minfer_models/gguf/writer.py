@@ -71,14 +71,15 @@ def write_gguf(
     """
     path = Path(path)
     tensors = list(tensors)
-    entries = typed_entries(metadata)
     try:
+        entries = typed_entries(metadata)
         _check(entries, tensors)
         groups = [tensors] if split is None else split.groups(tensors)
         files = _plan(path, entries, groups)
+        alignment = _alignment(entries)
     except GGUFError as error:
         raise GGUFError(error.message, path=path, key=error.key, tensor=error.tensor) from None
-    _write_all(files, _alignment(entries))
+    _write_all(files, alignment)
     return [target for target, _, _ in files]
 
 

@@ -9,6 +9,7 @@ import json
 import resource
 import sys
 import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -57,7 +58,8 @@ def report(path: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    with suppress(ValueError, OSError):  # macOS has no such limit; the other measures hold there
+        resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     for name in sys.argv[1:]:
         print(json.dumps(report(Path(name))), flush=True)
 
