@@ -51,6 +51,7 @@ KINDS = (
     "two_sided",
     "zeros",
     "mixed_scales",
+    "drift",
 )
 
 
@@ -90,6 +91,8 @@ def values(draw: st.DrawFn, block_size: int, decades: tuple[float, float] = (-12
         x = x * 0
     elif kind == "mixed_scales":
         x = x * 10.0 ** rng.uniform(-6, 0, x.shape)
+    elif kind == "drift":  # sub-blocks of one sign beside sub-blocks of the other
+        x = x / 10 + np.linspace(-3, 3, x.shape[1])
     x = x / max(1.0, np.abs(x).max())
     return (x * 10.0 ** draw(st.floats(*decades))).astype(np.float32)
 

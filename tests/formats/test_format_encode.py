@@ -9,6 +9,7 @@ import pytest
 import torch
 from format_cases import BLOCK_NAMES, GEOMETRY, WEIGHT_NAMES, values
 from gguf import GGMLQuantizationType
+from gguf import quants as gguf_quants
 from gguf.quants import quantize
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -68,6 +69,26 @@ def test_encode_of_several_pieces_is_bit_equal_to_gguf(name: str) -> None:
     assert np.array_equal(WEIGHT_FORMATS[name].encode(x), quantize(x, GGMLQuantizationType[name]))
 
 
+@pytest.mark.parametrize("name", GGUF_ENCODES)
+def test_ties_round_as_gguf_does(name: str) -> None:
+    rng = np.random.default_rng(10)
+    x = (rng.integers(-254, 255, (64, 32)) / 2).astype(np.float32)  # halves of a step once the extreme is a whole one
+    x[:, 0] = np.repeat([127.0, -127.0, 64.0, -128.0], 16)
+    assert np.array_equal(WEIGHT_FORMATS[name].encode(x), quantize(x, GGMLQuantizationType[name]))
+
+
+@given(data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_iq4_nl_takes_the_nearest_level(data: st.DataObject) -> None:
+    fmt = WEIGHT_FORMATS["IQ4_NL"]
+    blocks = data.draw(values(32)).reshape(-1, 32)
+    encoded = fmt.encode(blocks)
+    levels = fmt.scales(encoded)[..., 0].astype(np.float64) * np.array(gguf_quants.IQ4_NL.kvalues)
+    nearest = np.abs(blocks[..., None] - levels[:, None, :]).min(axis=-1)
+    error = np.abs(fmt.decode(encoded) - blocks.astype(np.float64))
+    assert (error <= nearest + 1e-6 * np.abs(levels).max(axis=1, keepdims=True)).all()
+
+
 @pytest.mark.parametrize("name", BLOCK_NAMES)
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
@@ -86,6 +107,15 @@ def test_encode_of_normal_values_keeps_its_quality(name: str, per_cent: float) -
     x = np.random.default_rng(5).standard_normal((32, 1024)).astype(np.float32)
     error, _ = block_errors(name, x)
     assert np.sqrt((error**2).mean()) <= per_cent / 100 * 1.05
+
+
+# Sub-blocks of one sign beside sub-blocks of the other, in thousandths of the whole range.
+@pytest.mark.parametrize(("name", "per_mille"), [("Q2_K", 15.5), ("Q4_K", 4.55), ("Q5_K", 2.3)])
+def test_encode_of_drifting_values_keeps_its_quality(name: str, per_mille: float) -> None:
+    drift = np.linspace(-3, 3, 256)
+    x = (np.random.default_rng(5).standard_normal((64, 256)) / 10 + drift).astype(np.float32)
+    error, reach = block_errors(name, x)
+    assert np.sqrt((error**2).mean()) <= per_mille / 1000 * 1.05 * reach.mean()
 
 
 @pytest.mark.parametrize("name", ["F32", "F16", "BF16", "Q4_0", "Q5_0", "Q8_0"])
