@@ -23,13 +23,12 @@ STEPS: dict[str, list[str]] = {
     "imports": [PYTHON, "-m", "tools.checks.imports"],
     "generated": [PYTHON, "-m", "tools.generate", "--check"],
     "links": [PYTHON, "-m", "tools.checks.links"],
-    "workflow schema": [
-        str(BIN / "check-jsonschema"),
-        "--builtin-schema",
-        "vendor.github-workflows",
+    "workflow schema": [str(BIN / "check-jsonschema"), "--builtin-schema", "vendor.github-workflows", *WORKFLOWS],
+    "workflow audit": [
+        str(BIN / "zizmor"),
+        *("--offline", "--quiet", "--no-progress", "--config", str(ROOT / ".github" / "zizmor.yml")),
         *WORKFLOWS,
     ],
-    "workflow audit": [str(BIN / "zizmor"), "--offline", "--quiet", "--no-progress", *WORKFLOWS],
     "shell": ["bash", "-c", 'for script; do bash -n "$script" || exit 1; done', "bash", *SCRIPTS],
 }
 
