@@ -17,7 +17,9 @@ class GraphCache(Generic[T]):
     `builds` and `reuses` count what happened. `on_evict` hears of the graph that left.
     """
 
-    def __init__(self, build: Callable[[GraphParams], T], capacity: int = 8, on_evict: Callable[[T], None] | None = None):
+    def __init__(
+        self, build: Callable[[GraphParams], T], capacity: int = 8, on_evict: Callable[[T], None] | None = None
+    ) -> None:
         if capacity < 1:
             raise ValueError(f"a graph cache holds at least one graph, got {capacity}")
         self._build, self._capacity, self._on_evict = build, capacity, on_evict

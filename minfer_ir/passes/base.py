@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from minfer_ir.graph import Graph
 from minfer_ir.params import GraphParams
 from minfer_ir.runtime.backend import Backend, Split
 
 if TYPE_CHECKING:
+    from minfer_ir.memory.liveness import Liveness
     from minfer_ir.memory.plan import MemoryPlan
+    from minfer_ir.runtime.executable import Executable
 
 
 class LoweringError(ValueError):
@@ -26,9 +28,9 @@ class Lowering:
     backends: Mapping[str, Backend]
     graph: Graph
     splits: tuple[Split, ...] = ()
-    intervals: Any = None
+    liveness: Liveness | None = None
     memory: MemoryPlan | None = None
-    executable: Any = None
+    executable: Executable | None = None
 
     def with_graph(self, graph: Graph) -> Lowering:
         """The same state with another, verified graph."""

@@ -47,7 +47,7 @@ def fuse_one(graph: Graph, name: str, state: Lowering) -> Graph:
     try:
         return _apply(graph, name, matches)
     except GraphError:
-        # Each match alone closes no cycle, but several at once can: then only the first is taken, and the search repeats.
+        # Each match alone closes no cycle, but several at once can: take only the first and search again.
         return fuse_one(_apply(graph, name, matches[:1]), name, state)
 
 

@@ -1,0 +1,124 @@
+"""A lowered graph, ready to run step after step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer_ir.evaluate import N_ROWS, decoded
+from minfer_ir.graph import Graph, Node
+from minfer_ir.memory.plan import MemoryPlan, Placement
+from minfer_ir.opspec import Array
+from minfer_ir.runtime.backend import Binding, BufRef, Program, Split
+from minfer_ir.runtime.fill import check_fill
+from minfer_ir.runtime.resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """A value that crosses: read where it was computed, written where the split reads it."""
+
+    node: int
+    source: str
+    read: BufRef
+    target: str
+    write: BufRef
+
+
+class Executable:
+    """Runs one graph over its planned buffers. Borrowed from a `GraphCache`; the buffers belong to the pools."""
+
+    def __init__(self, graph: Graph, splits: tuple[Split, ...], plan: MemoryPlan, resources: Resources) -> None:
+        self.graph, self.splits, self.plan, self.resources = graph, splits, plan, resources
+        self._buffers = resources.reserve(plan)
+        self._regions = {name: resources.region_buffers(plan, name) for name in plan.buffers}
+        self._inputs = self._input_windows()
+        self.staging = [[self._stage(split, node) for node in split.reads] for split in splits]
+        self.programs = [self._compile(split) for split in splits]
+
+    def buffers(self, backend: str) -> set[int]:
+        """Pool buffers that this graph uses: what a trim must keep."""
+        return set(self._buffers.get(backend, {}).values())
+
+    def ref(self, node: int, backend: str) -> BufRef:
+        """Where `node` lies on `backend`."""
+        place: Placement = self.plan.placements[node, backend]
+        buffer = self._regions[backend][place.buffer] if self._in_region(node) else self._buffers[backend][place.buffer]
+        return BufRef(buffer, place.offset, place.length, place.strides)
+
+    def run(self, inputs: Mapping[str, Array]) -> None:
+        """One forward; raises FillError before anything is written when the inputs don't fit."""
+        self._fill(inputs)
+        for program, staging in zip(self.programs, self.staging, strict=True):
+            self._cross(staging, inputs)
+            self.resources.probe.hit("split.run")
+            program.run()
+
+    def trace(self, inputs: Mapping[str, Array]) -> Iterator[tuple[Node, Array]]:
+        """One forward, node by node: each computed node with its value as numbers, right after it ran."""
+        self._fill(inputs)
+        for split, program, staging in zip(self.splits, self.programs, self.staging, strict=True):
+            self._cross(staging, inputs)
+            for node_id in split.nodes:
+                program.run_node(node_id)
+                node = self.graph[node_id]
+                if node.spec.writes is None:
+                    yield node, self.value(node_id, inputs)
+
+    def value(self, node_id: int, inputs: Mapping[str, Array]) -> Array:
+        """A node's value as numbers over its logical rows; only meaningful while its buffer holds it."""
+        node = self.graph[node_id]
+        backend = node.backend or ""
+        stored = self.resources.backends[backend].read(self.ref(node_id, backend), node.type, _rows(node, inputs))
+        return decoded(node.type, stored)
+
+    def outputs(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """The outputs of the last run."""
+        return [self.value(o, inputs) for o in self.graph.outputs]
+
+    def _fill(self, inputs: Mapping[str, Array]) -> None:
+        filled = check_fill(self.graph, inputs)
+        for key, backend, ref in self._inputs:
+            backend.write(ref, filled[key])
+
+    def _input_windows(self) -> list[tuple[str, Any, BufRef]]:
+        nodes = [n for n in self.graph if n.op == "input"]
+        return [
+            (node.attrs.key, self.resources.backends[name], self.ref(node.id, name))
+            for node in nodes
+            for name in self.plan.buffers
+            if (node.id, name) in self.plan.placements
+        ]
+
+    def _in_region(self, node: int) -> bool:
+        return self.graph[self.graph.owner(node)].op == "kv"
+
+    def _cross(self, staging: list[Staging], inputs: Mapping[str, Array]) -> None:
+        for crossing in staging:
+            self.resources.probe.hit("staging.copy")
+            node = self.graph[crossing.node]
+            source, target = self.resources.backends[crossing.source], self.resources.backends[crossing.target]
+            target.write(crossing.write, source.read(crossing.read, node.type, _rows(node, inputs)))
+
+    def _stage(self, split: Split, node: int) -> Staging:
+        source = self.graph[node].backend or ""
+        return Staging(node, source, self.ref(node, source), split.backend, self.ref(node, split.backend))
+
+    def _compile(self, split: Split) -> Program:
+        self.resources.probe.hit("split.compile")
+        weights = self.resources.weights_of(self.graph, split.backend, split.nodes)
+        values = {node: self.ref(node, name) for node, name in self.plan.placements if name == split.backend}
+        n_rows = self.graph.by_name[N_ROWS].id
+        binding = Binding(values, weights, self.ref(n_rows, split.backend))
+        return self.resources.backends[split.backend].compile(self.graph, split, binding)
+
+
+def _rows(node: Node, inputs: Mapping[str, Array]) -> int | None:
+    if node.type.rows is None:
+        return None
+    counts: NDArray[np.int32] = np.asarray(inputs[N_ROWS])
+    return int(counts[0 if node.type.rows == "token" else 1])
