@@ -4,9 +4,9 @@ One block of x quantizes, in float32 and in this order, as
 
     amax = max |x|;  d = amax / 127;  r = 127 / amax;  q = x * r rounded to nearest, halves to even
 
-with d = r = 0 below `SMALLEST_AMAX`. A block holding a NaN or infinity gets q = 0 and d = NaN (bits 0x7FC00000), so that
-the NaN reaches every product of the block. Q8A32 adds s = d * (sum of q), NaN with d; Q8A256 adds the integer sums of 16
-quants. Kernels are held to these bits.
+with d = r = 0 below `SMALLEST_AMAX`. A block holding a NaN or infinity gets q = 0 and d = NaN (bits 0x7FC00000), so
+that the NaN reaches every product of the block. Q8A32 adds s = d * (sum of q), NaN with d; Q8A256 adds the integer
+sums of 16 quants. Kernels are held to these bits.
 """
 
 from __future__ import annotations
