@@ -38,7 +38,10 @@ def install() -> int:
         return 0
     # only a CPU build has this version: without one at hand pip downloads nothing and says no
     wanted = f"torch=={pinned()}+cpu"
-    return _pip(wanted) and _pip("--extra-index-url", CPU_INDEX, wanted)
+    if _pip(wanted) == 0:
+        return 0
+    print("this index has no CPU build of torch; asking PyTorch's own", file=sys.stderr, flush=True)
+    return _pip("--extra-index-url", CPU_INDEX, wanted)
 
 
 def check() -> int:
