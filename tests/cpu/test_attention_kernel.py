@@ -1,0 +1,186 @@
+"""Attention: against float64, and the same bits for every window mode, cell placement, tiling and thread count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from cpu_harness import VARIANTS, Array, Runner, gaps_untouched, guarded, strided_rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minfer_kernels.cpu.attention_scratch import attention_scratch_bytes
+from minfer_kernels.cpu.features import Isa
+from minfer_kernels.cpu.tolerances import ATTENTION
+
+Cpu = Mapping[Isa, Runner]
+
+
+@dataclass
+class Problem:
+    """Rows of queries over logical K and V rows; row t attends the first `lengths[t]`."""
+
+    q: Array
+    k: Array
+    v: Array
+    lengths: list[int]
+    n_kv_heads: int
+
+    @property
+    def scale(self) -> float:
+        return float(np.float32(self.q.shape[2] ** -0.5))
+
+
+def draw(seed: int, lengths: list[int], heads: int, kv_heads: int, dim: int, cell_type: str) -> Problem:
+    rng = np.random.default_rng(seed)
+    storage = {"f32": np.float32, "f16": np.float16}[cell_type]
+    n = max([*lengths, 1])
+    q = rng.standard_normal((len(lengths), heads, dim), dtype=np.float32)
+    k = (2 * rng.standard_normal((n, kv_heads * dim))).astype(storage)
+    v = rng.standard_normal((n, kv_heads * dim)).astype(storage)
+    return Problem(q, k, v, lengths, kv_heads)
+
+
+def exact(p: Problem) -> Array:
+    heads, dim = p.q.shape[1:]
+    out = np.zeros(p.q.shape)
+    for t, n in enumerate(p.lengths):
+        for h in range(heads if n else 0):
+            columns = slice(h * p.n_kv_heads // heads * dim, (h * p.n_kv_heads // heads + 1) * dim)
+            scores = p.k[:n, columns].astype(np.float64) @ p.q[t, h].astype(np.float64) * p.scale
+            weights = np.exp(scores - scores.max())
+            out[t, h] = weights @ p.v[:n, columns].astype(np.float64) / weights.sum()
+    return out
+
+
+@dataclass
+class Placed:
+    """A problem in cells, with the window input of one mode."""
+
+    mode: str
+    k: Array
+    v: Array
+    positions: list[int]
+    window: Array
+
+
+def scattered(values: Array, cells: Array, total: int) -> Array:
+    """The rows in their cells; the other cells hold NaN, which must never reach a result."""
+    region = np.full((total, values.shape[1]), np.nan, values.dtype)
+    region[cells] = values
+    return guarded(region)
+
+
+def place(p: Problem, mode: str, shift: int) -> Placed:
+    n = len(p.k)
+    cells = np.arange(n) + shift
+    if mode == "causal":
+        window: Any = np.array([shift], np.int32)
+    elif mode == "span":
+        window = np.array([[shift, shift + n_t] for n_t in p.lengths], np.int32)
+    else:
+        cuts = sorted({0, n // 7, n // 3, n // 2, n})[-5:]
+        runs = list(zip(cuts[:-1], cuts[1:], strict=True))
+        starts = np.cumsum([0, *(5 + hi - lo for lo, hi in reversed(runs))])[:-1][::-1] + shift
+        cells = np.concatenate([np.arange(s, s + hi - lo) for s, (lo, hi) in zip(starts, runs, strict=True)])
+        window = np.zeros((len(p.lengths), 4, 2), np.int32)
+        for t, n_t in enumerate(p.lengths):
+            for i, (s, (lo, hi)) in enumerate(zip(starts, runs, strict=True)):
+                window[t, i] = s, np.clip(n_t - lo, 0, hi - lo)
+    total = int(cells.max()) + 1
+    placed_k, placed_v = scattered(p.k, cells, total), scattered(p.v, cells, total)
+    return Placed(mode, placed_k, placed_v, [n_t - 1 for n_t in p.lengths], guarded(window))
+
+
+def attend(runner: Runner, p: Problem, placed: Placed, n_threads: int = 1, gap: int = 0) -> Array:
+    heads, dim = p.q.shape[1:]
+    q, out = strided_rows(p.q, gap), strided_rows(np.zeros_like(p.q), gap)
+    scratch_stride = attention_scratch_bytes(heads, p.n_kv_heads, dim)
+    cell_type = {2: "f16", 4: "f32"}[p.k.itemsize]
+    runner.run(
+        f"attention.attend[{placed.mode},{cell_type}]",
+        n_threads,
+        q=q,
+        k=placed.k,
+        v=placed.v,
+        out=out,
+        rows_at=guarded(np.array([len(q)], np.int32)),
+        positions=guarded(np.array(placed.positions, np.int32)),
+        window=placed.window,
+        scratch=guarded(np.full(n_threads * scratch_stride, 255, np.uint8)),
+        q_stride=q.strides[0],
+        q_head_stride=4 * dim,
+        out_stride=out.strides[0],
+        out_head_stride=4 * dim,
+        cell_bytes=placed.k.strides[0],
+        n_heads=heads,
+        n_kv_heads=p.n_kv_heads,
+        head_dim=dim,
+        scale=p.scale,
+        scratch_stride=scratch_stride,
+    )
+    assert gaps_untouched(out)
+    return out.copy()
+
+
+GEOMETRIES = [(1, 1, 1), (3, 1, 20), (9, 3, 64), (4, 4, 8), (7, 1, 72), (2, 2, 128)]
+LENGTHS = [[1], [0], [64], [65], [1, 2, 3], [0, 63, 64, 130, 0, 5], list(range(120, 160)), [300] * 3]
+
+
+@pytest.mark.parametrize("cell_type", ["f32", "f16"])
+@pytest.mark.parametrize("lengths", LENGTHS, ids=lambda n: f"{len(n)}rows{n[-1]}")
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=lambda g: "x".join(map(str, g)))
+def test_attention_is_exact_within_tolerance_in_every_mode(
+    cpu: Cpu, geometry: tuple[int, int, int], lengths: list[int], cell_type: str
+) -> None:
+    p = draw(1, lengths, *geometry, cell_type)
+    expected = exact(p)
+    results = {mode: attend(cpu[Isa.AVX2], p, place(p, mode, 3), gap=5) for mode in ("causal", "span", "map")}
+    np.testing.assert_allclose(results["causal"], expected, rtol=0, atol=ATTENTION * float(np.abs(p.v).max()))
+    assert (results["causal"][np.array(lengths) == 0] == 0).all()
+    for mode, result in results.items():
+        assert result.tobytes() == results["causal"].tobytes(), mode
+
+
+@pytest.mark.parametrize("cell_type", ["f32", "f16"])
+@pytest.mark.parametrize("mode", ["causal", "span", "map"])
+def test_attention_bits_do_not_depend_on_threads_or_instruction_set(cpu: Cpu, mode: str, cell_type: str) -> None:
+    p = draw(2, [5, 70, 0, 131, 64, 200, 199], 6, 3, 24, cell_type)
+    placed = place(p, mode, 0)
+    reference, *others = [attend(cpu[isa], p, placed, n).tobytes() for isa, n in VARIANTS]
+    assert [o == reference for o in others] == [True] * len(others)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 200), min_size=1, max_size=40),
+    geometry=st.sampled_from(GEOMETRIES),
+    cell_type=st.sampled_from(["f32", "f16"]),
+    mode=st.sampled_from(["causal", "span", "map"]),
+    seed=st.integers(0, 9),
+)
+def test_rows_alone_equal_rows_together(
+    cpu: Cpu, lengths: list[int], geometry: tuple[int, int, int], cell_type: str, mode: str, seed: int
+) -> None:
+    p = draw(seed, lengths, *geometry, cell_type)
+    together = attend(cpu[Isa.AVX2], p, place(p, mode, 1), n_threads=2)
+    row = seed % len(lengths)
+    alone = Problem(p.q[row : row + 1], p.k, p.v, lengths[row : row + 1], p.n_kv_heads)
+    assert attend(cpu[Isa.AVX2], alone, place(alone, mode, 11)).tobytes() == together[row : row + 1].tobytes()
+
+
+def test_rows_of_different_sequences_share_a_forward(cpu: Cpu) -> None:
+    first, second = draw(3, [10, 11, 12], 4, 2, 16, "f16"), draw(4, [70, 71], 4, 2, 16, "f16")
+    both = Problem(np.concatenate([first.q, second.q]), first.k, first.v, [*first.lengths, *second.lengths], 2)
+    cells = np.full((200, 32), np.nan, np.float16)
+    cells[100:112], cells[5:76] = first.k, second.k
+    values = np.full((200, 32), np.nan, np.float16)
+    values[100:112], values[5:76] = first.v, second.v
+    window = np.array([[100, 100 + n] for n in first.lengths] + [[5, 5 + n] for n in second.lengths], np.int32)
+    placed = Placed("span", guarded(cells), guarded(values), [0] * 5, guarded(window))
+    together = attend(cpu[Isa.AVX2], both, placed)
+    for part, problem in ((together[:3], first), (together[3:], second)):
+        assert part.tobytes() == attend(cpu[Isa.AVX2], problem, place(problem, "span", 0)).tobytes()
