@@ -127,7 +127,7 @@ class _Analysis:
         )
 
     def _stage(self, split: Split) -> tuple[Copy, ...]:
-        """The copies made when `split` starts: a value that several splits of a backend list is copied for the first."""
+        """The copies made when `split` starts; what several splits of a backend list is copied for the first."""
         copies: list[Copy] = []
         for source in dict.fromkeys(split.reads):
             place, home = (source, split.backend), self.homes[source]

@@ -57,8 +57,9 @@ class Pool:
     def reserve(self, sizes: Sequence[int]) -> dict[int, int]:
         """Map every planned buffer (index into `sizes`) to a buffer of at least its size, allocating what is missing.
 
-        Largest first, tightest fit, so a plan whose classes are held already touches no memory and always gets the same
-        buffers. When the backend refuses an allocation, those made before it are freed and the error passes on.
+        Largest first, tightest fit, so a plan whose classes are held already touches no memory, and gets the same
+        buffers again while the pool stays as it is. When the backend refuses an allocation, those made before it are
+        freed and the error passes on.
         """
         found = self._match(sizes)
         fresh: dict[int, int] = {}
