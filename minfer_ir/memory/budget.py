@@ -63,8 +63,8 @@ def check_budget(backend: str, demand: Demand, memory: MemoryInfo, limit: int | 
     available = "unknown" if memory.available is None else mib(memory.available)
     raise BudgetError(
         f"{backend}: this graph needs {mib(demand.need)} more "
-        f"(buffers {mib(demand.pool_need)}, KV cells {mib(demand.kv_need)}) on top of {mib(demand.weights)} of weights, "
-        f"{mib(demand.kv)} of KV cells and {mib(demand.pool)} in the pool: "
+        f"(buffers {mib(demand.pool_need)}, KV cells {mib(demand.kv_need)}) on top of {mib(demand.weights)} "
+        f"of weights, {mib(demand.kv)} of KV cells and {mib(demand.pool)} in the pool: "
         f"{mib(demand.held + demand.need)} exceeds the budget of {mib(budget)} ({source}; available {available}). "
         "A smaller context or prefill chunk needs less."
     )

@@ -1,6 +1,6 @@
 """Two ways to run a plan that share no code with the planner: one moves tags, the other moves numbers.
 
-Both see memory as flat arrays of bytes and compute addresses with numpy broadcasting from a placement's offset and strides.
+Both see memory as flat arrays of bytes, and compute addresses by broadcasting from a placement's offset and strides.
 """
 
 from __future__ import annotations
