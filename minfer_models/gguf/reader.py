@@ -115,6 +115,12 @@ class GGUFFile:
             raise GGUFError(message, path=info.path, tensor=name)
         return info.format, self.rows(name)
 
+    def release_pages(self) -> None:
+        """Let the system drop the file's pages from this process; they come back from the file when touched again."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            for part in self._parts or ():
+                part.map.madvise(mmap.MADV_DONTNEED)
+
     def close(self) -> None:
         """Close the file; arrays already taken stay valid."""
         for part in self._parts or ():

@@ -1,0 +1,165 @@
+"""The CPU backend: plans become tapes of Numba kernels that native threads walk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer_ir.formats.base import Bytes, Format
+from minfer_ir.graph import Graph, Node
+from minfer_ir.ops.rope import RopeAttrs, rope_table
+from minfer_ir.opspec import WEIGHT_TYPES, Array
+from minfer_ir.runtime.backend import BackendError, Binding, BufRef, Capabilities, MemoryInfo, Split
+from minfer_ir.runtime.host import ALIGNMENT, HostBuffers, host_memory
+from minfer_ir.types import Shape, TensorType
+from minfer_kernels.cpu.emit import EMITTERS, Emitter
+from minfer_kernels.cpu.layouts import activation_format
+from minfer_kernels.cpu.library import KernelLibrary
+from minfer_kernels.cpu.limits import why_not
+from minfer_kernels.cpu.tape import Tape, TapeBuilder
+from minfer_kernels.cpu.threads import ThreadPool
+from minfer_kernels.cpu.weights import CpuWeight, make_weight
+
+
+class CpuBackend:
+    """Owns host buffers, packed weights, rope tables and the worker threads; close it when done."""
+
+    name = "cpu"
+    capabilities = Capabilities(
+        activation_formats={fmt: activation_format(fmt) for fmt in WEIGHT_TYPES},
+        kv_types=("f32", "f16"),
+        window_modes=("causal", "span", "map"),
+        layouts="rows",
+        weight_concat=True,
+    )
+
+    def __init__(self, library: KernelLibrary, n_threads: int) -> None:
+        self.library = library
+        self.buffers = HostBuffers()
+        self.threads = ThreadPool(library, n_threads)
+        self._weights: list[CpuWeight] = []
+        self._scratch: list[Bytes] = []
+        self._tables: dict[tuple[RopeAttrs, int | None], NDArray[np.float32]] = {}
+
+    def supports(self, op: str, attrs: Any, out: TensorType, operands: Sequence[TensorType]) -> str | None:
+        """None, or why no kernel takes these types."""
+        return why_not(op, attrs, out, operands)
+
+    def memory(self) -> MemoryInfo:
+        """Host memory."""
+        return host_memory()
+
+    def allocate(self, nbytes: int) -> int:
+        """A zeroed host buffer."""
+        return self.buffers.allocate(nbytes)
+
+    def free(self, buffer: int) -> None:
+        """Drop a host buffer."""
+        self.buffers.free(buffer)
+
+    def write(self, ref: BufRef, data: Array) -> None:
+        """Copy rows into a window."""
+        self.buffers.write(ref, data)
+
+    def read(self, ref: BufRef, kind: TensorType, n_rows: int | None = None) -> Array:
+        """Copy rows out of a window."""
+        return self.buffers.read(ref, kind, n_rows)
+
+    def copy_cells(self, ref: BufRef, row_bytes: int, moves: Sequence[tuple[int, int, int]]) -> None:
+        """Move KV rows."""
+        self.buffers.copy_cells(ref, row_bytes, moves)
+
+    def register_weight(
+        self, key: str, dtype: Format, shape: Shape, parts: Sequence[Bytes], uses: frozenset[str]
+    ) -> int:
+        """Pack, copy or decode the weight, as its uses need."""
+        self._weights.append(make_weight(key, dtype, shape, parts, uses))
+        return len(self._weights) - 1
+
+    def weight_bytes(self) -> int:
+        """Bytes of the weights and of the rope tables made from them."""
+        return sum(w.nbytes for w in self._weights) + sum(t.nbytes for t in self._tables.values())
+
+    def rope_table(self, attrs: RopeAttrs, factors: int | None) -> NDArray[np.float32]:
+        """The angles for `attrs`, computed once; `factors` is the id of the frequency factors."""
+        key = (attrs, factors)
+        if key not in self._tables:
+            self._tables[key] = rope_table(attrs, None if factors is None else self._weights[factors].values)
+        return self._tables[key]
+
+    def compile(self, graph: Graph, split: Split, binding: Binding) -> CpuProgram:
+        """A tape for the split; compiles the kernels that aren't cached yet."""
+        weights = {node: self._weights[w] for node, w in binding.weights.items()}
+        emitter = Emitter(
+            graph, binding, self.buffers, weights, TapeBuilder(self.library), self.rope_table, self._scratch_at
+        )
+        starts: dict[int, tuple[int, int]] = {}
+        for node in (graph[n] for n in split.nodes):
+            if node.spec.effect == "view":
+                continue
+            start = emitter.length
+            _emit(emitter, node)
+            starts[node.id] = (start, emitter.length)
+        return CpuProgram(graph, split, emitter.finish(), starts, self.threads, emitter)
+
+    def _scratch_at(self, bytes_per_thread: int) -> int:
+        """Scratch for every thread. A bigger block joins the smaller ones, which older programs still point to."""
+        need = bytes_per_thread * self.threads.n_threads
+        if not self._scratch or self._scratch[-1].nbytes < need:
+            raw = np.zeros(need + ALIGNMENT, np.uint8)
+            self._scratch.append(raw[-raw.ctypes.data % ALIGNMENT :])
+        return self._scratch[-1].ctypes.data
+
+    def close(self) -> None:
+        """Stop the worker threads."""
+        self.threads.close()
+
+    def __enter__(self) -> CpuBackend:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class CpuProgram:
+    """A tape and which of its instructions belong to which node."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        split: Split,
+        tape: Tape,
+        spans: dict[int, tuple[int, int]],
+        threads: ThreadPool,
+        emitter: Emitter,
+    ) -> None:
+        self._graph, self._split, self.tape, self._spans, self._threads = graph, split, tape, spans, threads
+        self._keep = emitter
+
+    def run(self) -> None:
+        """Walk the tape: one native call."""
+        self._threads.run(self.tape)
+
+    def run_node(self, node_id: int) -> None:
+        """Walk one node's instructions; a view has none."""
+        if self._graph[node_id].spec.effect == "view":
+            return
+        if node_id not in self._spans:
+            raise BackendError(f"{self._graph[node_id]} isn't in split {self._split.index}")
+        self._threads.run(self.tape, *self._spans[node_id])
+
+    def listing(self) -> list[str]:
+        """The tape, instruction by instruction, with addresses named after the nodes they belong to."""
+        return self.tape.listing(self._keep.name_of)
+
+
+def _emit(emitter: Emitter, node: Node) -> None:
+    if node.op not in EMITTERS:
+        raise BackendError(f"cpu: no kernel for {node} ({node.op})")
+    EMITTERS[node.op](emitter, node)

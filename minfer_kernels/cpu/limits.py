@@ -1,0 +1,35 @@
+"""Which types the CPU kernels take, and the reason where they don't."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from minfer_ir.ops import OPS
+from minfer_ir.types import TensorType
+from minfer_kernels.cpu.emit import EMITTERS
+from minfer_kernels.cpu.layouts import activation_format
+
+
+def why_not(op: str, attrs: Any, out: TensorType, operands: Sequence[TensorType]) -> str | None:
+    """None when a kernel takes this op on these types, else the reason why none does."""
+    if op in OPS and OPS[op].effect in ("leaf", "view"):
+        return None
+    if op not in EMITTERS:
+        return "no kernel"
+    if op == "matmul":
+        return _matmul(*operands)
+    if op in ("add", "mul") and len(operands[0].shape) > 2 and operands[0].shape != operands[1].shape:
+        return f"a row is applied to 1 or 2 axes, not to {list(operands[0].shape)}"
+    if op == "softmax" and len(operands[0].shape) > 2:
+        return f"softmax takes 1 or 2 axes, not {list(operands[0].shape)}"
+    if op == "contiguous" and len(operands[0].shape) > 4:
+        return f"a copy takes up to 4 axes, not {list(operands[0].shape)}"
+    return None
+
+
+def _matmul(x: TensorType, weight: TensorType) -> str | None:
+    wanted = activation_format(weight.dtype.name)
+    if x.dtype.name != wanted:
+        return f"{weight.dtype.name} weights take {wanted} activations, not {x.dtype.name}"
+    return None

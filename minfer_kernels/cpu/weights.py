@@ -1,0 +1,45 @@
+"""Weights as the CPU backend holds them: in the form that the ops reading them need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer_ir.formats.base import Bytes, Format
+from minfer_ir.types import Shape
+from minfer_kernels.cpu.packing import PackedWeight, pack
+
+
+@dataclass(frozen=True, slots=True)
+class CpuWeight:
+    """One registered weight.
+
+    `packed` for matmuls, `rows` (a copy of the file's rows, so nothing depends on the mapped file afterwards) for row
+    lookups, `values` as float32 for everything else. Only the forms that are used exist.
+    """
+
+    key: str
+    format: Format
+    shape: Shape
+    packed: PackedWeight | None
+    rows: Bytes | None
+    values: NDArray[np.float32] | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all forms."""
+        forms = (self.packed.buffer if self.packed else None, self.rows, self.values)
+        return sum(form.nbytes for form in forms if form is not None)
+
+
+def make_weight(key: str, fmt: Format, shape: Shape, parts: Sequence[Bytes], uses: frozenset[str]) -> CpuWeight:
+    """A weight in the forms that `uses` (op names) need. Parts are stacked along their rows."""
+    packed = pack(fmt, parts, shape[-1]) if "matmul" in uses else None
+    rows = np.concatenate(list(parts)) if "get_rows" in uses else None
+    values = None
+    if uses - {"matmul", "get_rows"}:
+        values = np.concatenate([fmt.decode(p).reshape(-1) for p in parts]).reshape(shape)
+    return CpuWeight(key, fmt, shape, packed, rows, values)

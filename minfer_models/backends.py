@@ -1,0 +1,40 @@
+"""The backends that exist here, by the name that plans use; third parties add theirs through an entry point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+
+from minfer_ir.runtime.backend import Backend
+from minfer_ir.runtime.numpy_backend import NumpyBackend
+from minfer_kernels.cpu.backend import CpuBackend
+from minfer_kernels.cpu.cores import default_threads
+from minfer_kernels.cpu.features import Isa
+from minfer_kernels.cpu.library import KernelLibrary, OnCompile
+from minfer_models.engine.options import EngineError, EngineOptions
+from minfer_models.settings import Settings
+
+ENTRY_POINTS = "minfer.backends"
+"""The entry point group: each names a callable without arguments that makes a Backend."""
+
+
+def kernel_library(settings: Settings, isa: str, on_compile: OnCompile | None = None) -> KernelLibrary:
+    """The CPU kernels for `isa` ("auto": the host's best), cached under the settings' cache folder."""
+    chosen = None if isa == "auto" else Isa(isa)
+    return KernelLibrary(chosen, settings.cache_dir / "kernels", on_compile)
+
+
+def make_backends(options: EngineOptions, settings: Settings, on_compile: OnCompile | None = None) -> list[Backend]:
+    """A backend for every name in the device plan; raises EngineError listing the known names."""
+    makers: Mapping[str, Callable[[], Backend]] = {
+        "cpu": lambda: CpuBackend(
+            kernel_library(settings, options.isa, on_compile), options.threads or default_threads()
+        ),
+        "numpy": NumpyBackend,
+        **{point.name: point.load() for point in entry_points(group=ENTRY_POINTS)},
+    }
+    plan = options.devices
+    wanted = dict.fromkeys([*plan.order, *(name for _, name in plan.blocks)])
+    if unknown := [name for name in wanted if name not in makers]:
+        raise EngineError(f"no backend is called {', '.join(unknown)}; there are {', '.join(makers)}")
+    return [makers[name]() for name in wanted]

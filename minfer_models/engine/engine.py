@@ -1,0 +1,155 @@
+"""The engine: one model on its backends, running forwards over sequences of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer_ir.cache import GraphCache
+from minfer_ir.kv import WINDOWS, KvStore, narrowest_mode
+from minfer_ir.memory.report import MemoryReport
+from minfer_ir.params import GraphParams, WindowMode, bucket
+from minfer_ir.passes.base import Lowering, LoweringError
+from minfer_ir.passes.pipeline import lower
+from minfer_ir.runtime.backend import Backend
+from minfer_ir.runtime.executable import Executable
+from minfer_ir.runtime.probe import Probe
+from minfer_ir.runtime.resources import Resources
+from minfer_models.engine.model import CheckedWeights, Model
+from minfer_models.engine.options import EngineOptions
+from minfer_models.engine.rows import Rows
+
+Logits = NDArray[np.float32]
+OutputRows = Literal["last", "all"]
+
+
+class Engine:
+    """Owns the backends, their resources, the graph cache and the KV store; close it when done.
+
+    Forwards run one at a time. `on_weight` hears every tensor as it is taken in.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        backends: Sequence[Backend],
+        options: EngineOptions,
+        probe: Probe | None = None,
+        on_weight: Callable[[str, int], None] | None = None,
+    ) -> None:
+        self.model, self.options = model, options
+        self.n_ctx = options.context(model.config)
+        self.chunk = min(options.chunk, bucket_floor(self.n_ctx))
+        self.resources = Resources(backends, CheckedWeights(model.file, on_weight), probe, options.budget)
+        self.graphs: GraphCache[Lowering] = GraphCache(self._lower, on_evict=self._trim)
+        self.kv = KvStore(self.n_ctx)
+        self._next_sequence = 0
+        try:
+            self.lowered(self.params(1))
+        except BaseException:
+            self.close()
+            raise
+        model.file.release_pages()
+
+    def params(self, rows: int, output_rows: int | None = 1, window: WindowMode = "causal") -> GraphParams:
+        """The identity of a forward over `rows` rows with `output_rows` rows of logits (None: all of them)."""
+        return GraphParams(
+            rows=bucket(rows, self.chunk),
+            output_rows=None if output_rows is None else bucket(output_rows, self.chunk),
+            n_ctx=self.n_ctx,
+            n_cells=self.n_ctx,
+            window=window,
+            kv_type=self.options.kv_type,
+            devices=self.options.devices,
+            fusions_off=self.options.fusions_off,
+        )
+
+    def lowered(self, params: GraphParams) -> Lowering:
+        """The plan for `params`, from the cache or built."""
+        return self.graphs.get(params)
+
+    def stage(self, params: GraphParams, name: str) -> Lowering:
+        """Lowering stopped after stage `name`; nothing is cached."""
+        return lower(params, self.model.graph, self.resources, stop_after=name)
+
+    def new_sequence_id(self) -> int:
+        """An id that no sequence of this engine had before."""
+        self._next_sequence += 1
+        return self._next_sequence
+
+    def forward(self, rows: Rows, outputs: OutputRows) -> Logits:
+        """One forward; float32 logits of the last row of every sequence in it, or of every row.
+
+        The rows are marked as written once it has run.
+        """
+        params, inputs = self.prepare(rows, outputs)
+        executable = self.executable(params)
+        executable.run(inputs)
+        for seq_id, positions in rows.by_sequence():
+            self.kv.mark_written(seq_id, positions)
+        return executable.outputs(inputs)[0]
+
+    def prepare(self, rows: Rows, outputs: OutputRows) -> tuple[GraphParams, dict[str, NDArray[np.int32]]]:
+        """The graph identity of a forward over `rows` and what it is filled with; nothing runs."""
+        mode = narrowest_mode(self.kv, rows.seq_ids, rows.positions)
+        last = rows.last_rows() if outputs == "last" else None
+        n = len(rows.token_ids)
+        inputs = {
+            "token_ids": rows.token_ids,
+            "positions": rows.positions,
+            "cells": np.concatenate([self.kv.resolve(s, p) for s, p in rows.by_sequence()]),
+            "seq_ids": rows.seq_ids,
+            "window": WINDOWS[mode](self.kv, rows.seq_ids, rows.positions),
+            "n_rows": np.array([n, n if last is None else len(last)], np.int32),
+        }
+        if last is not None:
+            inputs["output_ids"] = last
+        return self.params(n, None if last is None else len(last), mode), inputs
+
+    def executable(self, params: GraphParams) -> Executable:
+        """The program for `params`, from the cache or built."""
+        executable = self.lowered(params).executable
+        if executable is None:
+            raise LoweringError(f"{params} was not lowered")
+        return executable
+
+    def memory(self) -> list[MemoryReport]:
+        """One report per backend in use, for the graph that was used last."""
+        last = list(self.graphs)[-1]
+        assert last.memory is not None
+        return [self.resources.report(name, last.memory) for name in last.memory.buffers]
+
+    def close(self) -> None:
+        """Stop the backends' threads and close the file."""
+        for backend in self.resources.backends.values():
+            close = getattr(backend, "close", None)
+            if close is not None:
+                close()
+        self.model.file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _lower(self, params: GraphParams) -> Lowering:
+        self.resources.probe.hit("cache.build")
+        return lower(params, self.model.graph, self.resources)
+
+    def _trim(self, _evicted: Lowering) -> None:
+        """Give back the pool buffers that no cached graph refers to."""
+        kept = [low.executable for low in self.graphs if low.executable is not None]
+        for name, pool in self.resources.pools.items():
+            pool.trim(set().union(*(e.buffers(name) for e in kept)))
+
+
+def bucket_floor(n: int) -> int:
+    """The largest power of two that isn't above `n`."""
+    return 1 << (n.bit_length() - 1)

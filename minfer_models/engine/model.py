@@ -1,0 +1,64 @@
+"""An opened model file: its architecture, sizes and tensor formats, all checked; no weight has been read yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from minfer_ir.formats.base import Bytes
+from minfer_ir.graph import Graph
+from minfer_ir.params import GraphParams
+from minfer_models.arch import Architecture, architecture_of
+from minfer_models.arch.config import ModelConfig, read_config
+from minfer_models.arch.tensors import TensorFormat, check_tensors
+from minfer_models.gguf import GGUFFile, check_rows, open_gguf
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A file that can be run: `architecture` builds graphs from `config` and `formats`."""
+
+    file: GGUFFile
+    architecture: Architecture
+    config: ModelConfig
+    formats: Mapping[str, TensorFormat]
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open and check `path`; raises GGUFError naming the key or tensor for anything that can't be run."""
+        file = open_gguf(path)
+        try:
+            architecture = architecture_of(file.metadata)
+            n_vocab = file.tensor("token_embd.weight").shape[0]
+            config = read_config(file.metadata, architecture.name, n_vocab)
+            return cls(file, architecture, config, check_tensors(file, architecture.tensors(config)))
+        except BaseException:
+            file.close()
+            raise
+
+    def graph(self, params: GraphParams) -> Graph:
+        """The graph of one forward."""
+        return self.architecture.build(self.config, self.formats, params)
+
+
+class CheckedWeights:
+    """The file's rows, each tensor looked over for NaN and Inf when it's first read.
+
+    `on_read` hears the name and bytes of every tensor that is read.
+    """
+
+    def __init__(self, file: GGUFFile, on_read: Callable[[str, int], None] | None = None) -> None:
+        self._file, self._on_read = file, on_read
+        self._checked: set[str] = set()
+
+    def rows(self, key: str) -> Bytes:
+        """The tensor's rows over the mapped file; raises GGUFError naming the first block that isn't finite."""
+        fmt, rows = self._file.weight(key)
+        if key not in self._checked:
+            check_rows(self._file, key, fmt, rows)
+            self._checked.add(key)
+            if self._on_read is not None:
+                self._on_read(key, rows.nbytes)
+        return rows

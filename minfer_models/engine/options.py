@@ -1,0 +1,58 @@
+"""How an engine is set up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from minfer_ir.params import DevicePlan
+from minfer_ir.passes.fuse import FUSIONS
+from minfer_models.arch.config import ModelConfig
+
+DEFAULT_CONTEXT = 8192
+KV_CHOICES = ("auto", "f32", "f16")
+AUTO_KV = "f16"
+"""What `auto` means on every machine: half the bytes of f32, and the choice must not depend on the host's features."""
+
+
+class EngineError(ValueError):
+    """An engine that can't be set up or asked as it was; the message has the values."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """`n_ctx` in tokens (None: what the model was trained for, up to 8192); `chunk` is the most rows per forward.
+
+    `threads` None takes the physical cores. `budget` bounds memory in bytes. `isa` is "auto", "avx2" or "portable".
+    """
+
+    n_ctx: int | None = None
+    threads: int | None = None
+    kv: str = "auto"
+    chunk: int = 256
+    fusions_off: frozenset[str] = frozenset()
+    devices: DevicePlan = field(default_factory=DevicePlan)
+    budget: int | None = None
+    isa: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.kv not in KV_CHOICES:
+            raise EngineError(f"kv is {self.kv!r}, expected one of {', '.join(KV_CHOICES)}")
+        if self.chunk < 1 or self.chunk & (self.chunk - 1):
+            raise EngineError(f"chunk is {self.chunk}, expected a power of two")
+        if unknown := sorted(self.fusions_off - set(FUSIONS)):
+            raise EngineError(f"no fusion is called {', '.join(unknown)}; there are {', '.join(FUSIONS)}")
+        if self.threads is not None and self.threads < 1:
+            raise EngineError(f"threads is {self.threads}, expected at least 1")
+
+    @property
+    def kv_type(self) -> str:
+        """The cell type that `kv` stands for."""
+        return AUTO_KV if self.kv == "auto" else self.kv
+
+    def context(self, config: ModelConfig) -> int:
+        """The context of an engine on a model with `config`; refused above what the model was trained for."""
+        if self.n_ctx is None:
+            return min(config.n_ctx_train, DEFAULT_CONTEXT)
+        if not 1 <= self.n_ctx <= config.n_ctx_train:
+            raise EngineError(f"n_ctx is {self.n_ctx}, the model takes 1 to {config.n_ctx_train}")
+        return self.n_ctx

@@ -1,0 +1,49 @@
+"""The rows of one forward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer_ir.kv import check_grouped
+
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """One token per row, int32 `[n]` each; the rows of a sequence stand together, in ascending positions."""
+
+    seq_ids: Ints
+    token_ids: Ints
+    positions: Ints
+
+    @classmethod
+    def of(cls, seq_id: int, token_ids: Sequence[int] | Ints, start: int) -> Self:
+        """Rows of one sequence at positions from `start`."""
+        ids = np.asarray(token_ids, np.int32)
+        return cls(np.full(len(ids), seq_id, np.int32), ids, np.arange(start, start + len(ids), dtype=np.int32))
+
+    @classmethod
+    def batch(cls, parts: Sequence[Rows]) -> Self:
+        """The rows of several sequences in one forward."""
+        return cls(
+            np.concatenate([p.seq_ids for p in parts]),
+            np.concatenate([p.token_ids for p in parts]),
+            np.concatenate([p.positions for p in parts]),
+        )
+
+    def by_sequence(self) -> Iterator[tuple[int, Ints]]:
+        """(sequence, its positions) in row order; raises KvError when a sequence's rows don't stand together."""
+        start = 0
+        for seq_id, count in check_grouped(self.seq_ids):
+            yield seq_id, self.positions[start : start + count]
+            start += count
+
+    def last_rows(self) -> Ints:
+        """The row number of every sequence's last row."""
+        return np.cumsum([count for _, count in check_grouped(self.seq_ids)], dtype=np.int32) - 1

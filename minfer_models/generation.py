@@ -1,0 +1,107 @@
+"""Generating text: tokens chosen one by one, text out as soon as it is certain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Literal
+
+from minfer_models.engine import ContextError, Engine, EngineError, TokenSequence
+from minfer_models.sampling import Sampler
+from minfer_models.tokenizer import Tokenizer
+
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts and seconds of one generation. Prefill ends with the first token chosen."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    prefill_seconds: float
+    decode_seconds: float
+
+    @property
+    def prefill_rate(self) -> float:
+        """Prompt tokens per second."""
+        return self.prompt_tokens / self.prefill_seconds if self.prefill_seconds else 0.0
+
+    @property
+    def decode_rate(self) -> float:
+        """Tokens per second behind the first."""
+        return max(self.completion_tokens - 1, 0) / self.decode_seconds if self.decode_seconds else 0.0
+
+
+class Generation:
+    """Iterate over it for pieces of text; afterwards `usage`, `finish_reason` and `token_ids` say what happened.
+
+    `finish_reason` is "stop" at an end-of-generation token and "length" when `max_tokens` are reached or the context
+    is full. `seed` is the one in use, also when it was drawn. It runs once; a second iteration yields nothing.
+    """
+
+    def __init__(
+        self, engine: Engine, tokenizer: Tokenizer, prompt: Sequence[int], sampler: Sampler, max_tokens: int | None
+    ) -> None:
+        """Raises ContextError when the prompt leaves no room for a token, EngineError for no prompt or no tokens."""
+        if not prompt:
+            raise EngineError("the prompt is empty: there is nothing to continue")
+        if max_tokens is not None and max_tokens < 1:
+            raise EngineError(f"max_tokens is {max_tokens}, expected at least 1")
+        if len(prompt) >= engine.n_ctx:
+            raise ContextError(
+                f"the prompt's {len(prompt)} tokens exceed the available context size of {engine.n_ctx}, "
+                "which needs room for one more"
+            )
+        self._engine, self._tokenizer, self._prompt, self._sampler = engine, tokenizer, list(prompt), sampler
+        self._limit = engine.n_ctx - len(prompt)
+        self._max_tokens = self._limit if max_tokens is None else min(max_tokens, self._limit)
+        self.seed = sampler.seed
+        self.token_ids: list[int] = []
+        self.finish_reason: FinishReason | None = None
+        self._prefill_seconds = 0.0
+        self._decode_seconds = 0.0
+        self._pieces = self._run()
+
+    @property
+    def usage(self) -> Usage:
+        """Counts and times so far."""
+        return Usage(len(self._prompt), len(self.token_ids), self._prefill_seconds, self._decode_seconds)
+
+    def text(self) -> str:
+        """Everything that is left, as one string."""
+        return "".join(self)
+
+    def __iter__(self) -> Iterator[str]:
+        return self._pieces
+
+    def _run(self) -> Iterator[str]:
+        stream = self._tokenizer.stream()
+        with TokenSequence(self._engine, len(self._prompt) + self._max_tokens) as sequence:
+            for token_id in self._tokens(sequence):
+                piece = stream.push(token_id)
+                if piece:
+                    yield piece
+        tail = stream.flush()
+        if tail:
+            yield tail
+
+    def _tokens(self, sequence: TokenSequence) -> Iterator[int]:
+        """The chosen ids, without the end-of-generation token."""
+        start = perf_counter()
+        logits = sequence.feed(self._prompt)
+        token_id = self._sampler.sample(logits[0])
+        self._prefill_seconds = perf_counter() - start
+        while True:
+            self.token_ids.append(token_id)
+            if token_id in self._tokenizer.eog:
+                self.finish_reason = "stop"
+                return
+            yield token_id
+            if len(self.token_ids) >= self._max_tokens:
+                self.finish_reason = "length"
+                return
+            start = perf_counter()
+            token_id = self._sampler.sample(sequence.feed([token_id])[0])
+            self._decode_seconds += perf_counter() - start

@@ -1,0 +1,134 @@
+"""The Python interface: load a model, generate text, look at logits and graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from minfer_ir.graph import Graph
+from minfer_ir.params import DevicePlan
+from minfer_ir.runtime.backend import Backend
+from minfer_ir.runtime.probe import Probe
+from minfer_models.backends import make_backends
+from minfer_models.chat import ChatTemplate
+from minfer_models.engine import Engine, EngineOptions, Logits, Model, TokenSequence
+from minfer_models.generation import Generation
+from minfer_models.hub import locate
+from minfer_models.sampling import Sampler, SamplingParams
+from minfer_models.settings import Settings
+from minfer_models.tokenizer import Tokenizer
+
+
+class LLM:
+    """A loaded model. Close it (or use `with`) to stop its threads."""
+
+    def __init__(self, engine: Engine, tokenizer: Tokenizer) -> None:
+        self.engine = engine
+        self.tokenizer = tokenizer
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The file's metadata."""
+        return self.engine.model.file.metadata
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_tokens: int | None = None,
+        temperature: float = 0.0,
+        top_k: int = 40,
+        top_p: float = 0.95,
+        min_p: float = 0.05,
+        seed: int | None = None,
+    ) -> Generation:
+        """Continue `prompt`, text or token ids; an iterable of pieces of text.
+
+        Text is taken as plain text: characters that look like a special token stay characters. `temperature` 0 takes
+        the most likely token. Raises ContextError when the prompt doesn't fit, SamplingError for a setting out of
+        range.
+        """
+        params = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
+        ids = self.tokenizer.encode(prompt, add_bos=None) if isinstance(prompt, str) else list(prompt)
+        sampler = Sampler(params, self.engine.model.config.n_vocab, self.tokenizer.decodable)
+        return Generation(self.engine, self.tokenizer, ids, sampler, max_tokens)
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], **settings: Any) -> Generation:
+        """Answer a conversation through the model's own chat template; `settings` as in `generate`.
+
+        Raises ChatTemplateError when the model has no template or the template refuses the messages.
+        """
+        return self.generate(self.chat_template().encode(self.tokenizer, messages), **settings)
+
+    def chat_template(self) -> ChatTemplate:
+        """The model's template."""
+        return ChatTemplate.from_metadata(self.metadata)
+
+    def logits(self, tokens: Sequence[int]) -> Logits:
+        """The logits behind every token: float32 `[n_tokens, n_vocab]`."""
+        with TokenSequence(self.engine, len(tokens)) as sequence:
+            return sequence.feed(tokens, outputs="all")
+
+    def graph(self, n_tokens: int = 1, stage: str = "dce") -> Graph:
+        """The graph of a forward over `n_tokens` tokens as it stands after `stage`."""
+        return self.engine.stage(self.engine.params(n_tokens), stage).graph
+
+    def close(self) -> None:
+        """Stop the threads and close the file."""
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def load(
+    model: str | Path,
+    *,
+    n_ctx: int | None = None,
+    threads: int | None = None,
+    kv: str = "auto",
+    fusions_off: Iterable[str] = (),
+    devices: DevicePlan | None = None,
+    chunk: int | None = None,
+    budget: int | None = None,
+    settings: Settings | None = None,
+    backends: Sequence[Backend] | None = None,
+    on_weight: Callable[[str, int], None] | None = None,
+    on_compile: Callable[[str, int, int], None] | None = None,
+) -> LLM:
+    """Load a model: a path, a Hugging Face name `owner/repo:TAG`, or "demo".
+
+    `n_ctx` tokens of context (None: the model's own, up to 8192), `threads` of the CPU backend (None: the physical
+    cores), `kv` cell type "auto", "f32" or "f16", `fusions_off` by name, `devices` which backend runs what, `budget`
+    in bytes. `backends` replaces the ones that `devices` names. `on_weight` and `on_compile` report progress.
+
+    Raises LocateError when nothing is found, GGUFError for a file that can't be run, EngineError for options out of
+    range, BudgetError when it doesn't fit.
+    """
+    settings = settings or Settings.from_env()
+    defaults = EngineOptions()
+    options = EngineOptions(
+        n_ctx=n_ctx,
+        threads=threads if threads is not None else settings.threads,
+        kv=kv,
+        chunk=defaults.chunk if chunk is None else chunk,
+        fusions_off=frozenset(fusions_off) | frozenset(settings.fusions_off),
+        devices=devices or defaults.devices,
+        budget=budget,
+        isa=settings.isa,
+    )
+    opened = Model.open(locate(model, settings))
+    try:
+        tokenizer = Tokenizer.from_metadata(opened.file.metadata)
+        made = list(backends) if backends is not None else make_backends(options, settings, on_compile)
+    except BaseException:
+        opened.file.close()
+        raise
+    return LLM(Engine(opened, made, options, Probe(settings.test_call_fail), on_weight), tokenizer)
