@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from minfer_ir.kv.spans import KvError, Span, leading_runs
 from minfer_ir.kv.store import Ints, KvStore
 from minfer_ir.ops.attention import MAP_RUNS
+from minfer_ir.params import WindowMode
 
 Window = NDArray[np.int32]
 
@@ -65,7 +66,7 @@ WINDOWS: Mapping[str, Callable[[KvStore, Ints, Ints], Window]] = MappingProxyTyp
 """The window input by mode, narrowest mode first."""
 
 
-def narrowest_mode(store: KvStore, seq_ids: Ints, positions: Ints) -> str:
+def narrowest_mode(store: KvStore, seq_ids: Ints, positions: Ints) -> WindowMode:
     """The first mode of `WINDOWS` that can express these rows; refused when none can."""
     widest = max((len(runs) for _, _, runs in _row_runs(store, seq_ids, positions)), default=1)
     if widest == 1:
