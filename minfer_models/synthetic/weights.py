@@ -1,0 +1,98 @@
+"""Random weights in a model's shapes, with spreads under which activations and logits stay of natural size."""
+
+from __future__ import annotations
+
+import math
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from minfer_ir.formats.base import Bytes, Floats, Format
+from minfer_models.arch import architecture_of
+from minfer_models.arch.config import read_config
+from minfer_models.arch.tensors import TensorSpec
+from minfer_models.gguf import Metadata, TensorSource, array_source, type_of, write_gguf
+from minfer_models.gguf.encode import typed_entries
+from minfer_models.synthetic.model import SyntheticModel
+
+PIECE_ELEMENTS = 1 << 22
+"""Weights are drawn and written in pieces of about this many elements: memory stays flat for any model."""
+
+NORM_STD = 0.1
+"""Norm weights deviate from 1 by this: enough for a dropped or misplaced one to show."""
+
+EMBEDDING_SHARE = 0.2
+"""The embedding's part of the last residual row; a tied head would otherwise just repeat the input token."""
+
+
+def write_model(path: str | os.PathLike[str], model: SyntheticModel) -> Path:
+    """Write `model` to a GGUF file; the same model gives the same bytes. Weights are streamed.
+
+    Raises GGUFError for sizes that contradict each other or rows that aren't whole blocks of their type, ValueError
+    for an unknown type, before anything is written.
+    """
+    entries = model.gguf_metadata()
+    meta = Metadata(typed_entries(entries))
+    arch = architecture_of(meta)
+    specs = arch.tensors(read_config(meta, arch.name, model.n_vocab))
+    tensors = [_source(model, spec) for spec in specs if _has(model, spec, arch.qkv_bias == "required")]
+    return write_gguf(path, entries, tensors)[0]
+
+
+def _has(model: SyntheticModel, spec: TensorSpec, needs_bias: bool) -> bool:
+    if spec.name == "output.weight":
+        return not model.tied
+    if spec.name == "rope_freqs.weight":
+        return model.rope_factors is not None
+    if spec.name.endswith(".bias"):
+        return needs_bias if model.biases is None else model.biases
+    return True
+
+
+def _source(model: SyntheticModel, spec: TensorSpec) -> TensorSource:
+    if len(spec.shape) == 1:
+        return array_source(spec.name, _vector(model, spec))
+    fmt, std = model.format_of(spec.name), weight_std(model, spec)
+    return TensorSource(spec.name, spec.shape, type_of(fmt), partial(_draw, fmt, _rng(model, spec), spec.shape, std))
+
+
+def _rng(model: SyntheticModel, spec: TensorSpec) -> np.random.Generator:
+    """A tensor's own stream: its values depend on no other tensor."""
+    return np.random.default_rng([model.seed, zlib.crc32(spec.name.encode())])
+
+
+def _vector(model: SyntheticModel, spec: TensorSpec) -> Floats:
+    if spec.name == "rope_freqs.weight" and model.rope_factors is not None:
+        return model.rope_factors.astype(np.float32)
+    normal = _rng(model, spec).standard_normal(spec.shape, dtype=np.float32)
+    if spec.name.endswith(".bias"):
+        return normal * np.float32(model.bias_std)
+    return 1 + normal * np.float32(NORM_STD)
+
+
+def _draw(fmt: Format, rng: np.random.Generator, shape: tuple[int, ...], std: float) -> Iterable[Bytes]:
+    rows, n = shape
+    step = max(1, PIECE_ELEMENTS // n)
+    pieces: Iterator[int] = iter(range(0, rows, step))
+    return (fmt.draw(rng, min(step, rows - start), n, std) for start in pieces)
+
+
+def weight_std(model: SyntheticModel, spec: TensorSpec) -> float:
+    """The spread of matrix `spec`.
+
+    Rows that read a normed input give outputs of about unit size. The two projections that write to the residual
+    stream are sized so that the embedding keeps `EMBEDDING_SHARE` of it at the end, whatever the depth.
+    """
+    embedding_std = model.logit_std / math.sqrt(model.width)
+    kind = spec.name.rsplit(".", 2)[-2]
+    if kind in ("token_embd", "output"):
+        return embedding_std
+    unit = 1 / math.sqrt(spec.shape[1])
+    if kind not in ("attn_output", "ffn_down"):
+        return unit
+    added = math.sqrt((EMBEDDING_SHARE**-2 - 1) / (2 * model.n_blocks))
+    return unit * embedding_std * added
