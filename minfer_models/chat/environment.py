@@ -20,6 +20,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from minfer_models.chat.traced import TracedStr, by_template, concat, has_user_text, sealed
 
+# Filters that only pass text on, or change it with methods TracedStr follows. Any other one may mix in text whose
+# origin is lost (`indent` joins lines with its own newline), so all it returns counts as from outside.
+_FOLLOWED = frozenset({"attr", "d", "default", "first", "last", "max", "min", "replace", "reverse", "string", "trim"})
+_ADDED_ARGUMENTS = frozenset({"caller", "_loop_vars", "_block_vars"})  # by jinja2, not by the template's author
 _MAX_REPEAT = 1 << 24
 _MAX_POWER_BITS = 4096
 
@@ -44,7 +48,7 @@ class _TracingGenerator(CodeGenerator):
 
     @optimizeconst
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
-        self.write("environment.concat(map(str, (")
+        self.write("environment.concat(map(environment.finalize, (")
         for operand in node.nodes:
             self.visit(operand, frame)
             self.write(", ")
@@ -80,8 +84,8 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             extensions=[loopcontrols, _GenerationTag],
             finalize=_finalize,
         )
-        self.filters = {name: _sealing(function) for name, function in FILTERS.items()}
-        self.filters |= {"tojson": _sealing(_tojson), "join": _join}
+        self.filters = {name: _sealing(function, name in _FOLLOWED) for name, function in FILTERS.items()}
+        self.filters |= {"tojson": _sealing(_tojson, followed=False), "join": _join}
         self.globals |= {
             "raise_exception": _raise_exception,
             "strftime_now": lambda format: clock().strftime(format),
@@ -91,10 +95,15 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         """A call in a template. Methods of the template's own strings follow the origins of their arguments."""
         owner = getattr(__obj, "__self__", None)
-        if type(owner) is str and has_user_text((args, kwargs)):
+        given = [*args, *(value for name, value in kwargs.items() if name not in _ADDED_ARGUMENTS)]
+        if type(owner) is str and has_user_text(given):
             __obj = getattr(by_template(owner), __obj.__name__)
         result = super().call(__context, __obj, *args, **kwargs)
-        return sealed(result, args, kwargs, owner if isinstance(owner, str) else None)
+        return sealed(result, given, owner if isinstance(owner, str) else None)
+
+    def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
+        """Access to internals fails at once; jinja2 alone would fail only when the result is used further."""
+        raise SecurityError(f"access to attribute {attribute!r} of a {type(obj).__name__} is unsafe")
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """`%`, `*` and `**`, refused where the result would be huge."""
@@ -119,14 +128,17 @@ def _refuse_huge(operator: str, left: Any, right: Any) -> None:
 
 
 def _finalize(value: Any) -> Any:
-    """Runs on each printed value: a list or dict of user text prints as user text."""
+    """The text a printed or joined value stands for: a list or dict of user text gives user text."""
     return value if isinstance(value, str) else sealed(str(value), value)
 
 
-def _sealing(function: Callable[..., Any]) -> Callable[..., Any]:
+def _sealing(function: Callable[..., Any], followed: bool) -> Callable[..., Any]:
     @functools.wraps(function)
     def filtered(*args: Any, **kwargs: Any) -> Any:
-        return sealed(function(*args, **kwargs), args, kwargs)
+        result = function(*args, **kwargs)
+        if isinstance(result, TracedStr) and not followed:
+            result = result.plain()
+        return sealed(result, args, kwargs)
 
     return filtered
 

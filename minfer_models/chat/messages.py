@@ -40,7 +40,7 @@ def _message(message: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 def _parse_arguments(call: Any, place: str) -> None:
     if not isinstance(call, dict):
-        raise ChatTemplateError(f"{place} is a {type(call).__name__}, not a tool call")
+        raise ChatTemplateError(f"{place} is {call!r}, not a tool call")
     function = call.get("function", call)
     if isinstance(function, dict) and "arguments" in function:
         function["arguments"] = _arguments(function["arguments"], f"{place}.function.arguments")

@@ -32,9 +32,8 @@ class ChatTemplate:
         try:
             self._template = ChatEnvironment(clock).from_string(source)
         except jinja2.TemplateSyntaxError as error:
-            raise ChatTemplateError(
-                f"the chat template does not parse: {error.message} (line {error.lineno})"
-            ) from error
+            where = f"at its line {error.lineno}"
+            raise ChatTemplateError(f"the chat template does not parse {where}: {error.message}") from error
         except Exception as error:
             raise ChatTemplateError(f"the chat template does not compile: {_words(error)}") from error
 

@@ -14,7 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, SupportsIndex
 
+import jinja2
+from jinja2.nodes import EvalContext
+from jinja2.runtime import Context
+
 _USER, _TEMPLATE = b"\0", b"\1"
+_WITHOUT_TEXT = (str, bool, int, float, type(None), jinja2.Undefined, jinja2.Environment, EvalContext, Context)
 
 
 class TracedStr(str):
@@ -170,12 +175,17 @@ def concat(parts: Iterable[str]) -> TracedStr:
 
 
 def has_user_text(value: object) -> bool:
-    """Whether a value, or anything in its lists, tuples and dicts, holds text from outside."""
+    """Whether a value, or anything in its lists, tuples and dicts, may hold text from outside.
+
+    Anything that is not JSON data or a part of jinja2 may: a namespace, a dict view or a generator can hold such text.
+    """
     if isinstance(value, TracedStr):
         return value.has_user_text()
+    if isinstance(value, _WITHOUT_TEXT):
+        return False
     if isinstance(value, Mapping):
         return any(has_user_text(key) or has_user_text(item) for key, item in value.items())
-    return isinstance(value, list | tuple) and any(map(has_user_text, value))
+    return any(map(has_user_text, value)) if isinstance(value, list | tuple) else True
 
 
 def sealed(result: Any, *inputs: object) -> Any:

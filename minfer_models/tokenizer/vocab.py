@@ -58,8 +58,8 @@ _MATCHED_WHOLE = frozenset({TokenType.UNKNOWN, TokenType.CONTROL, TokenType.USER
 class Vocab:
     """Checked token texts with their types; `merges` are pairs in rank order, none of which makes a special token."""
 
-    tokens: Sequence[str]
-    types: Sequence[int]
+    tokens: list[str]
+    types: list[int]
     merges: list[tuple[str, str]]
 
     @classmethod
@@ -134,16 +134,17 @@ def flag(meta: Mapping[str, object], key: str, default: bool) -> bool:
     return bool(value)
 
 
-def _strings(meta: Mapping[str, object], key: str) -> Sequence[str]:
+def _strings(meta: Mapping[str, object], key: str) -> list[str]:
     value = meta.get(key)
     if value is None:
         raise TokenizerError(f"{key} is missing")
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise TokenizerError(f"{key} is a {type(value).__name__}, not an array of strings")
-    for i, text in enumerate(value):
+    texts = list(value)
+    for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise TokenizerError(f"{key}[{i}] is {text!r}, not a string")
-    return value
+    return texts
 
 
 def _unique_ids(tokens: Sequence[str]) -> dict[str, int]:

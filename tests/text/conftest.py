@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from text_samples import gguf_metadata, read_json, toy_metadata
+from text_samples import read_json, toy_metadata
 
+from minfer_models.gguf import open_gguf
 from minfer_models.tokenizer import Tokenizer, metadata_from_hf
 
 
@@ -25,7 +26,7 @@ def llama_meta(llama3_1_tokenizer: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def smol_meta(smollm2: Path) -> dict[str, Any]:
-    return gguf_metadata(smollm2)
+    return dict(open_gguf(smollm2).metadata)
 
 
 @pytest.fixture(scope="session")

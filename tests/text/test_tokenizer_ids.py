@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import tokenizers
 from hypothesis import example, given, settings
-from text_samples import TEXT, read_json
+from text_samples import TEXT, gguf_metadata, read_json
 from tokenizers import models, pre_tokenizers
 
 from minfer_models.tokenizer import Tokenizer
@@ -182,6 +182,13 @@ def test_gpt2_style_ids_are_those_of_its_components(
     text = "".join(c for c in text if not 0x40000 <= ord(c) < 0xC0000 and c not in "\x04\x06\x13\x14\x16\x1d")
     assert ours.encode(text) == oracle.encode(text).ids
     assert ours.decode(ours.encode(text)) == text
+
+
+def test_our_reader_gives_the_same_tokenizer_as_gguf_py(smollm2: Path, smol: Tokenizer) -> None:
+    theirs = Tokenizer.from_metadata(gguf_metadata(smollm2))
+    text = "<|im_start|>user\nnaïve 12\u00a0🦙<|im_end|>"
+    assert smol.encode(text, special=True) == theirs.encode(text, special=True)
+    assert (smol.n_vocab, smol.bos, smol.eos, smol.eog) == (theirs.n_vocab, theirs.bos, theirs.eos, theirs.eog)
 
 
 def test_text_is_not_normalized(qwen: Tokenizer) -> None:
