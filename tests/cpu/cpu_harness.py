@@ -55,7 +55,7 @@ def gaps_untouched(rows: Array) -> bool:
         return True
     first = rows.ctypes.data + width * rows.itemsize
     flat = (ctypes.c_char * ((len(rows) - 1) * rows.strides[0] - width * rows.itemsize)).from_address(first)
-    elements = np.frombuffer(flat, rows.dtype)
+    elements = np.frombuffer(bytes(flat), rows.dtype)
     return bool(all((elements[i * (width + gap) :][:gap] == 9).all() for i in range(len(rows) - 1)))
 
 
@@ -78,7 +78,8 @@ class Runner:
     def run(self, kernel: str, n_threads: int = 1, **operands: Any) -> None:
         """One call; arrays stand for their addresses."""
         builder = TapeBuilder(self.library)
-        builder.emit(kernel, **{name: _operand(value) for name, value in operands.items()})
+        words: dict[str, Any] = {name: _operand(value) for name, value in operands.items()}
+        builder.emit(kernel, **words)
         self.pool(n_threads).run(builder.build())
 
     def close(self) -> None:

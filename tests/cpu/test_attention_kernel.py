@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ def place(p: Problem, mode: str, shift: int) -> Placed:
         window = np.array([[shift, shift + n_t] for n_t in p.lengths], np.int32)
     else:
         cuts = sorted({0, n // 7, n // 3, n // 2, n})[-5:]
-        runs = list(zip(cuts[:-1], cuts[1:], strict=True))
+        runs = list(pairwise(cuts))
         starts = np.cumsum([0, *(5 + hi - lo for lo, hi in reversed(runs))])[:-1][::-1] + shift
         cells = np.concatenate([np.arange(s, s + hi - lo) for s, (lo, hi) in zip(starts, runs, strict=True)])
         window = np.zeros((len(p.lengths), 4, 2), np.int32)

@@ -9,6 +9,7 @@ scratch once; a block that few queries read is read from its cells directly. Non
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from minfer_kernels.cpu.attention_blocks import (
@@ -37,7 +38,7 @@ from minfer_kernels.cpu.simd import (
     store_f32x8,
     store_f32x8_partial,
 )
-from minfer_kernels.cpu.windows import window_functions
+from minfer_kernels.cpu.windows import Window, window_functions
 
 # Fewer queries than this read a block from its cells: widening it first would not pay.
 QUERIES_WORTH_STAGING = 3
@@ -50,10 +51,11 @@ def load_f32x8_start(p: int, n: int) -> Any:
 
 
 @inline
-def copy_query(query: int, out: int, head_dim: int) -> None:
-    """A head's elements, padded with zeros to whole vectors."""
+def start_query(query: int, head_dim: int, elements: int, state: int, result: int) -> None:
+    """A head's elements padded with zeros to whole vectors, and nothing attended yet."""
     for i in range(0, head_dim, 8):
-        store_f32x8(out + 4 * i, load_f32x8_partial(query + 4 * i, smaller(8, head_dim - i), 0.0))
+        store_f32x8(elements + 4 * i, load_f32x8_partial(query + 4 * i, smaller(8, head_dim - i), 0.0))
+    start_state(state, result, ceil_div(head_dim, 8))
 
 
 @inline
@@ -69,34 +71,7 @@ def write_result(values: int, state: int, out: int, head_dim: int) -> None:
 @kernel_family
 def attend(mode: str, cell_type: str) -> Kernel:
     """Attention of rows q `[rows, n_heads, head_dim]` over regions k and v of cells `[n_kv_heads * head_dim]`."""
-    length, cell, run_left, shares = window_functions(mode)
-    load, load_start, element = {
-        "f32": (load_f32x8, load_f32x8_start, 4),
-        "f16": (load_f16x8, load_f16x8_partial, 2),
-    }[cell_type]
-
-    @inline
-    def stage(
-        region: int, cell_bytes: int, window: int, row: int, block: int, count: int, head_dim: int, to: int
-    ) -> None:
-        """Cells of logical positions block to block + count, widened, one after the other."""
-        padded = ceil_div(head_dim, 8) * 32
-        whole = head_dim // 8 * 8
-        for i in range(count):
-            source = region + cell(window, row, block + i) * cell_bytes
-            target = to + i * padded
-            for j in range(0, whole, 8):
-                store_f32x8(target + 4 * j, load(source + element * j))
-            if whole != head_dim:
-                store_f32x8(target + 4 * whole, load_start(source + element * whole, head_dim - whole))
-
-    @inline
-    def read_directly(
-        window: int, positions: int, row: int, block: int, count: int, head_dim: int, queries: int
-    ) -> bool:
-        """Whether queries read the block from its cells."""
-        in_one_run = run_left(window, positions, row, block) >= count
-        return in_one_run and head_dim % 8 == 0 and (element == 4 or queries < QUERIES_WORTH_STAGING)
+    tile = _tile_attention(mode, cell_type)
 
     @kernel
     def attend(
@@ -112,67 +87,150 @@ def attend(mode: str, cell_type: str) -> Kernel:
         if tiles * n_kv_heads < 4 * n_threads and tiles * n_kv_heads % n_threads != 0:
             heads = 1
         units = n_heads // heads
+        # Round robin: under a causal window later tiles take longer.
+        for item in range(tid, tiles * units, n_threads):
+            first_row, head = item // units * tile_rows, item % units * heads
+            tile(
+                q + head * q_head_stride, k, v, out + head * out_head_stride, positions, window,
+                scratch + tid * scratch_stride, q_stride, q_head_stride, out_stride, out_head_stride, cell_bytes,
+                head_dim, scale, head // group, heads, larger(QUERIES, group),
+                first_row, smaller(first_row + tile_rows, rows),
+            )  # fmt: skip
+
+    return attend
+
+
+def _tile_attention(mode: str, cell_type: str) -> Callable[..., None]:
+    """The attention of rows [row, end) and `heads` query heads of one KV head."""
+    functions = window_functions(mode)
+    length, cell, run_left, _ = functions
+    score_queries, value_queries = _block_passes(functions)
+    longest_sharing, sharing_end = _row_sharing(functions)
+    load, load_start, element = {
+        "f32": (load_f32x8, load_f32x8_start, 4),
+        "f16": (load_f16x8, load_f16x8_partial, 2),
+    }[cell_type]
+
+    @inline
+    def stage(
+        region: int, cell_bytes: int, window: int, row: int, block: int, held: int, head_dim: int, to: int
+    ) -> None:
+        """Cells of `held` logical positions from `block` widened to `to`, one after the other."""
+        padded = ceil_div(head_dim, 8) * 32
+        whole = head_dim // 8 * 8
+        for i in range(held):
+            source, target = region + cell(window, row, block + i) * cell_bytes, to + i * padded
+            for j in range(0, whole, 8):
+                store_f32x8(target + 4 * j, load(source + element * j))
+            if whole != head_dim:
+                store_f32x8(target + 4 * whole, load_start(source + element * whole, head_dim - whole))
+
+    @inline
+    def tile(
+        q: int, k: int, v: int, out: int, positions: int, window: int, staged: int, q_stride: int,
+        q_head_stride: int, out_stride: int, out_head_stride: int, cell_bytes: int, head_dim: int, scale: Any,
+        kv_head: int, heads: int, queries: int, first_row: int, end: int,
+    ) -> None:  # fmt: skip
         steps = ceil_div(head_dim, 8)
-        queries = larger(QUERIES, group)
-        staged = scratch + tid * scratch_stride
         scores = staged + 32 * BLOCK * steps
         elements = scores + 4 * BLOCK * queries
         results = elements + 32 * steps * queries
         states = results + 32 * steps * queries
-        # Round robin: under a causal window later tiles take longer.
-        for item in range(tid, tiles * units, n_threads):
-            tile, first_head = item // units, item % units * heads
-            head_at = first_head // group * head_dim * element
-            row, tile_end = tile * tile_rows, smaller((tile + 1) * tile_rows, rows)
-            while row < tile_end:
-                longest, stop = row, row + 1
-                while stop < tile_end and shares(window, longest, stop):
-                    if length(window, positions, stop) > length(window, positions, longest):
-                        longest = stop
-                    stop += 1
-                n = (stop - row) * heads
-                for m in range(n):
-                    head = first_head + m % heads
-                    query = q + (row + m // heads) * q_stride + head * q_head_stride
-                    copy_query(query, elements + 32 * steps * m, head_dim)
-                    start_state(states + 16 * m, results + 32 * steps * m, steps)
-                positions_seen = length(window, positions, longest)
-                for block in range(0, positions_seen, BLOCK):
-                    held = smaller(BLOCK, positions_seen - block)
-                    direct = read_directly(window, positions, longest, block, held, head_dim, n)
-                    cell_at = cell(window, longest, block) * cell_bytes + head_at
-                    if not direct:
-                        stage(k + head_at, cell_bytes, window, longest, block, held, head_dim, staged)
-                    for m in range(n):
-                        count = smaller(BLOCK, length(window, positions, row + m // heads) - block)
-                        if count > 0:
-                            query, score = elements + 32 * steps * m, scores + 4 * BLOCK * m
-                            if direct:
-                                most = block_scores(
-                                    load, element, query, k + cell_at, cell_bytes, count, steps, scale, score
-                                )
-                            else:
-                                most = block_scores(
-                                    load_f32x8, 4, query, staged, 32 * steps, count, steps, scale, score
-                                )
-                            merge_state(states + 16 * m, most, block_weights(score, count, most))
-                    if not direct:
-                        stage(v + head_at, cell_bytes, window, longest, block, held, head_dim, staged)
-                    for m in range(n):
-                        count = smaller(BLOCK, length(window, positions, row + m // heads) - block)
-                        if count > 0:
-                            state, result = states + 16 * m, results + 32 * steps * m
-                            weights = scores + 4 * BLOCK * m
-                            if direct:
-                                merge_values(
-                                    load, element, weights, v + cell_at, cell_bytes, count, steps, state, result
-                                )
-                            else:
-                                merge_values(load_f32x8, 4, weights, staged, 32 * steps, count, steps, state, result)
-                for m in range(n):
-                    head = first_head + m % heads
-                    to = out + (row + m // heads) * out_stride + head * out_head_stride
-                    write_result(results + 32 * steps * m, states + 16 * m, to, head_dim)
-                row = stop
+        keys, values = k + kv_head * head_dim * element, v + kv_head * head_dim * element
+        row = first_row
+        while row < end:
+            stop = sharing_end(window, positions, row, end)
+            longest = longest_sharing(window, positions, row, stop)
+            n = (stop - row) * heads
+            for m in range(n):
+                query = q + (row + m // heads) * q_stride + m % heads * q_head_stride
+                start_query(query, head_dim, elements + 32 * steps * m, states + 16 * m, results + 32 * steps * m)
+            attended = length(window, positions, longest)
+            for block in range(0, attended, BLOCK):
+                held = smaller(BLOCK, attended - block)
+                few = element == 4 or n < QUERIES_WORTH_STAGING
+                if few and head_dim % 8 == 0 and run_left(window, positions, longest, block) >= held:
+                    first = cell(window, longest, block) * cell_bytes
+                    score_queries(
+                        load, element, keys + first, cell_bytes, positions, window, block, row, heads, n, steps,
+                        scale, elements, scores, states,
+                    )  # fmt: skip
+                    value_queries(
+                        load, element, values + first, cell_bytes, positions, window, block, row, heads, n, steps,
+                        scores, states, results,
+                    )  # fmt: skip
+                else:
+                    stage(keys, cell_bytes, window, longest, block, held, head_dim, staged)
+                    score_queries(
+                        load_f32x8, 4, staged, 32 * steps, positions, window, block, row, heads, n, steps,
+                        scale, elements, scores, states,
+                    )  # fmt: skip
+                    stage(values, cell_bytes, window, longest, block, held, head_dim, staged)
+                    value_queries(
+                        load_f32x8, 4, staged, 32 * steps, positions, window, block, row, heads, n, steps,
+                        scores, states, results,
+                    )  # fmt: skip
+            for m in range(n):
+                to = out + (row + m // heads) * out_stride + m % heads * out_head_stride
+                write_result(results + 32 * steps * m, states + 16 * m, to, head_dim)
+            row = stop
 
-    return attend
+    return tile
+
+
+def _block_passes(functions: Window) -> tuple[Callable[..., None], Callable[..., None]]:
+    """One block for `n` queries, `heads` to a row from `row` on: the scores, then the values."""
+    length = functions.length
+
+    @inline
+    def score_queries(
+        load: Any, element: int, keys: int, stride: int, positions: int, window: int, block: int, row: int,
+        heads: int, n: int, steps: int, scale: Any, elements: int, scores: int, states: int,
+    ) -> None:  # fmt: skip
+        """Weights of the block's cells for every query, and the state after it."""
+        for m in range(n):
+            count = smaller(BLOCK, length(window, positions, row + m // heads) - block)
+            if count > 0:
+                query, own = elements + 32 * steps * m, scores + 4 * BLOCK * m
+                most = block_scores(load, element, query, keys, stride, count, steps, scale, own)
+                merge_state(states + 16 * m, most, block_weights(own, count, most))
+
+    @inline
+    def value_queries(
+        load: Any, element: int, values: int, stride: int, positions: int, window: int, block: int, row: int,
+        heads: int, n: int, steps: int, scores: int, states: int, results: int,
+    ) -> None:  # fmt: skip
+        """The block's values merged into every query's result."""
+        for m in range(n):
+            count = smaller(BLOCK, length(window, positions, row + m // heads) - block)
+            if count > 0:
+                own, result = scores + 4 * BLOCK * m, results + 32 * steps * m
+                merge_values(load, element, own, values, stride, count, steps, states + 16 * m, result)
+
+    return score_queries, value_queries
+
+
+def _row_sharing(functions: Window) -> tuple[Callable[..., int], Callable[..., int]]:
+    """Which rows of a tile resolve the positions they have in common to the same cells."""
+    length, _, _, shares = functions
+
+    @inline
+    def longest_sharing(window: int, positions: int, row: int, stop: int) -> int:
+        """Of rows [row, stop) that share their cells, the one that attends the most."""
+        longest = row
+        for other in range(row + 1, stop):
+            if length(window, positions, other) > length(window, positions, longest):
+                longest = other
+        return longest
+
+    @inline
+    def sharing_end(window: int, positions: int, row: int, end: int) -> int:
+        """The end of the rows from `row` on that share their cells with all before them."""
+        longest, stop = row, row + 1
+        while stop < end and shares(window, longest, stop):
+            if length(window, positions, stop) > length(window, positions, longest):
+                longest = stop
+            stop += 1
+        return stop
+
+    return longest_sharing, sharing_end
