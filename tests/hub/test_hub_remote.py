@@ -91,10 +91,11 @@ def test_damaged_bytes_never_get_the_files_name(hub: Any, settings: Settings) ->
     assert locate(f"{REPO}:Q8_0", settings).read_bytes() == Q8
 
 
-def test_a_file_that_changed_on_the_hub_is_fetched_again(hub: Any, settings: Settings) -> None:
+@pytest.mark.parametrize("newer", [b"newer and of another length", Q8[::-1]], ids=["length", "bytes"])
+def test_a_file_that_changed_on_the_hub_is_fetched_again(hub: Any, settings: Settings, newer: bytes) -> None:
     locate(f"{REPO}:Q8_0", settings)
-    hub.repos[REPO]["tiny-Q8_0.gguf"] = b"newer and of another length"
-    assert locate(f"{REPO}:Q8_0", settings).read_bytes() == b"newer and of another length"
+    hub.repos[REPO]["tiny-Q8_0.gguf"] = newer
+    assert locate(f"{REPO}:Q8_0", settings).read_bytes() == newer
 
 
 def test_a_truncated_cached_file_is_fetched_again(hub: Any, settings: Settings) -> None:

@@ -82,6 +82,7 @@ def test_a_read_of_the_environment_is_caught(tmp_path: Path, source: str) -> Non
     [
         ("minfer_models/settings.py", "import os\nos.environ.get('MINFER_THREADS')"),
         ("minfer_models/a.py", "import minfer_ir, minfer_kernels.cpu, numpy, gguf\nfrom . import b\nfrom .c import d"),
+        ("minfer_models/__init__.py", "from .settings import Settings\nfrom . import hub"),
         ("minfer_models/server/a.py", "import fastapi, pydantic"),
         ("minfer_kernels/cpu/a.py", "import numba, llvmlite.ir\nfrom minfer_ir.graph import Graph"),
         ("minfer_ir/a.py", "import numpy as np, dataclasses\ndef f():\n    import networkx"),

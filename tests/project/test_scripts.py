@@ -121,8 +121,8 @@ def test_a_broken_environment_is_made_anew(checkout: Checkout) -> None:
 
 
 def test_demo_hands_its_arguments_on(checkout: Checkout) -> None:
-    checkout.run("demo", "Say $HOME `x` 'y'", "-n", "4", "--temp", "0.8")
-    assert checkout.calls()[-1] == "minfer <run> <demo> <-p> <Say $HOME `x` 'y'> <-n> <32> <-n> <4> <--temp> <0.8>"
+    checkout.run("demo", "Say $HOME `x` 'y'", "-n", "4", "--stop", "a  b")
+    assert checkout.calls()[-1] == "minfer <run> <demo> <-p> <Say $HOME `x` 'y'> <-n> <32> <-n> <4> <--stop> <a  b>"
     checkout.run("demo", "--seed", "7")
     assert checkout.calls()[-1] == f"{RUN} <--seed> <7>"
     assert "usage: tools/demo" in checkout.run("demo", "--help").stderr
