@@ -158,9 +158,10 @@ def regroup(shape: Shape, strides: Strides, new_shape: Shape) -> Strides | None:
     old = [(d, s) for d, s in zip(shape, strides, strict=True) if d != 1]
     out: list[int] = []
     position, left, step = len(old) - 1, 1, 0
-    for dim in reversed(new_shape):
+    for axis, dim in reversed(list(enumerate(new_shape))):
         if dim == 1:
-            out.append(out[-1] if out else (strides[-1] if strides else 0))
+            # No element lies a step along this axis; the contiguous stride keeps equal layouts equal.
+            out.append(out[-1] * new_shape[axis + 1] if out else (strides[-1] if strides else 0))
             continue
         need = dim
         if left == 1:

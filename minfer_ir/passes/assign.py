@@ -25,9 +25,10 @@ class Assign:
         """The graph with `backend` set on every node; raises LoweringError for a node that nobody can run."""
         _check_plan(state)
         graph, chosen = state.graph, dict[int, str]()
+        together = _kv_groups(graph)
         for node in graph:
             if not node.is_leaf() and node.spec.effect != "view" and node.id not in chosen:
-                group = _kv_group(graph, node)
+                group = together.get(node.id, [node])
                 backend = _choose(group, graph, state)
                 chosen |= {n.id: backend for n in group}
         for node in graph:
@@ -47,24 +48,17 @@ def _check_plan(state: Lowering) -> None:
         raise LoweringError(f"unknown backend {', '.join(unknown) or '(none)'}; have: {', '.join(state.backends)}")
 
 
-def _kv_group(graph: Graph, node: Node) -> list[Node]:
-    """The nodes that must go together: everything on the KV regions that `node` touches."""
-    regions = _regions(graph, node)
-    if not regions:
-        return [node]
-    group = [node]
-    grown = True
-    while grown:
-        members = [n for n in graph if not n.is_leaf() and regions & _regions(graph, n)]
-        grown = len(members) > len(group)
-        group, regions = members, regions.union(*(_regions(graph, n) for n in members))
-    return group
-
-
-def _regions(graph: Graph, node: Node) -> set[int]:
-    return (
-        {o for o in map(graph.owner, node.sources) if graph[o].op == "kv"} if node.spec.effect in KV_EFFECTS else set()
-    )
+def _kv_groups(graph: Graph) -> dict[int, list[Node]]:
+    """For every node on a KV region, the nodes that must go with it: those on a region that the group touches."""
+    groups: list[tuple[set[int], list[Node]]] = []
+    for node in graph:
+        if node.spec.effect not in KV_EFFECTS:
+            continue
+        regions = {o for o in map(graph.owner, node.sources) if graph[o].op == "kv"}
+        joined = [g for g in groups if g[0] & regions]
+        groups = [g for g in groups if not g[0] & regions]
+        groups.append((regions.union(*(r for r, _ in joined)), [*(n for _, ns in joined for n in ns), node]))
+    return {n.id: nodes for _, nodes in groups for n in nodes}
 
 
 def _choose(group: Sequence[Node], graph: Graph, state: Lowering) -> str:
