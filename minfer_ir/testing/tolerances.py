@@ -1,0 +1,182 @@
+"""How far a kernel may be from an op's float64 reference: the one place that says so, with the cause.
+
+A bound is relative to a magnitude that belongs to the op (for a dot product the sum of |x||w|, not the possibly
+cancelled result), so it neither hides an error in a large value nor fails on cancellation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minfer_ir.formats.activation import ActivationFormat
+from minfer_ir.ops import OPS
+from minfer_ir.ops.rope import rope_frequencies
+from minfer_ir.opspec import Array, Op
+from minfer_ir.types import TensorType
+
+UNIT = 2.0**-24
+"""Half a unit in the last place of float32, relative."""
+SMALLEST = 2.0**-126
+"""Below the smallest normal float32 a kernel may flush to zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """A class of allowed difference: `units` and `units_per_term` of `UNIT` times the magnitude.
+
+    `step_share` is for results stored in 8-bit blocks: that share of the elements (and one more) may instead be off by
+    one step of its block.
+    """
+
+    name: str
+    cause: str
+    units: float = 0.0
+    units_per_term: float = 0.0
+    step_share: float = 0.0
+
+    def relative(self, n_terms: int) -> float:
+        """The bound per unit of magnitude, for sums of `n_terms`."""
+        return (self.units + self.units_per_term * n_terms) * UNIT
+
+
+BITWISE = Tolerance("bitwise", "copies, lookups and single float32 operations have one right result")
+REDUCTION = Tolerance(
+    "f32-reduction-order",
+    "a float32 sum in the backend's own order differs from float64 by up to half an ulp per term",
+    *(8, 1),
+)
+EXPONENTIAL = Tolerance("exponential", "the exponential is a float32 polynomial: a few ulp, and its argument's", 16, 1)
+ROTATION = Tolerance("rotation", "cosines and sines are rounded to float32, products and their sum once each", 6)
+ATTENTION = Tolerance(
+    "attention",
+    "scores, exponentials and the weighted sum are float32; a score's error is relative in its weight",
+    64,
+    4,
+)
+QUANTIZED = Tolerance(
+    "8-bit-activation",
+    "a float32 result next to a rounding border is stored as either neighbour, one step of its block away",
+    *(64, 1, 0.02),
+)
+
+CLASSES = (BITWISE, REDUCTION, EXPONENTIAL, ROTATION, ATTENTION, QUANTIZED)
+
+BY_OP: Mapping[str, Tolerance] = {
+    **dict.fromkeys(("matmul", "rms_norm", "qk_norm", "add_rms_norm"), REDUCTION),
+    **dict.fromkeys(("silu", "swiglu", "softmax"), EXPONENTIAL),
+    **dict.fromkeys(("rms_norm_quantize", "swiglu_quantize"), QUANTIZED),
+    "rope": ROTATION,
+    "attention": ATTENTION,
+}
+"""Ops that aren't listed are bitwise."""
+
+
+def tolerance_of(op: str) -> Tolerance:
+    """The class that kernels of `op` are held to."""
+    return BY_OP.get(op, BITWISE)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one result is compared under: its op, attrs and type, and the operands as numbers."""
+
+    op: Op
+    attrs: Any
+    out: TensorType
+    operands: Sequence[Array]
+
+
+def difference(held: Held, expected: Array, actual: Array, tolerance: Tolerance | None = None) -> str | None:
+    """None when `actual` is within the op's class of `expected`, else the first and the number of elements that aren't.
+
+    Both in storage form. `tolerance` overrides the op's class, e.g. with `BITWISE` to compare two kernels.
+    """
+    used = tolerance or tolerance_of(held.op.name)
+    if expected.shape != actual.shape or expected.dtype != actual.dtype:
+        return f"got {actual.dtype}{actual.shape}, expected {expected.dtype}{expected.shape}"
+    if used is BITWISE:
+        return _report(used, _same_bits(expected, actual), expected, actual)
+    if isinstance(held.out.dtype, ActivationFormat):
+        return _quantized_difference(held, used, expected, actual)
+    within = _within(actual, expected, used.relative(_terms(held)) * _magnitude(held, expected))
+    return _report(used, within, expected, actual)
+
+
+def _same_bits(expected: Array, actual: Array) -> Array:
+    """Elementwise; any NaN equals any other, because payloads differ between instruction sets."""
+    same = expected == actual
+    if expected.dtype.kind == "f":
+        same = (same & (np.signbit(expected) == np.signbit(actual))) | (np.isnan(expected) & np.isnan(actual))
+    return same
+
+
+def _within(actual: Array, expected: Array, limit: Any) -> Array:
+    with np.errstate(invalid="ignore"):
+        near = np.abs(actual.astype(np.float64) - expected) <= limit + SMALLEST
+    return near | (np.isnan(actual) & np.isnan(expected)) | ((actual == expected) & np.isinf(expected))
+
+
+def _quantized_difference(held: Held, used: Tolerance, expected: Array, actual: Array) -> str | None:
+    dtype: Any = held.out.dtype
+    want, got = dtype.decode(expected), dtype.decode(actual)
+    steps = np.repeat(dtype.planes(expected).scales, dtype.block_size, axis=-1).reshape(want.shape).astype(np.float64)
+    slack = 127 * steps * used.relative(_terms(held))
+    off = ~_within(got, want, slack)
+    allowed = 1 + int(used.step_share * off.size)
+    beyond_a_step = ~_within(got, want, steps + slack)
+    if beyond_a_step.any() or off.sum() > allowed:
+        return _report(used, ~(beyond_a_step if beyond_a_step.any() else off), want, got)
+    planes = dtype.planes(actual)
+    sums = dtype.sums_of(planes.quants, planes.scales)
+    return None if np.array_equal(sums, planes.sums) else f"{used.name}: the sums plane doesn't add up the quants"
+
+
+def _report(used: Tolerance, within: Array, expected: Array, actual: Array) -> str | None:
+    if within.all():
+        return None
+    at = tuple(int(i) for i in np.argwhere(~within)[0])
+    count = int((~within).sum())
+    return f"{used.name}: {count} of {within.size} elements differ, first at {at}: {actual[at]!r}, not {expected[at]!r}"
+
+
+def _terms(held: Held) -> int:
+    """Terms of the longest sum in one element of the result."""
+    if held.op.name == "attention":
+        return held.operands[0].shape[-1] + held.operands[1].shape[0]
+    return held.operands[0].shape[-1] if held.operands[0].ndim else 1
+
+
+def _magnitude(held: Held, expected: Array) -> Array:
+    measure = MAGNITUDES.get(held.op.name)
+    return np.abs(expected).astype(np.float64) if measure is None else measure(held)
+
+
+def _dot_magnitude(held: Held) -> Array:
+    x, weight = (np.abs(o).astype(np.float64) for o in held.operands)
+    return x @ weight.T
+
+
+def _rotation_magnitude(held: Held) -> Array:
+    x = held.operands[0]
+    factors = held.operands[2] if len(held.operands) > 2 else None
+    _, amplitude = rope_frequencies(held.attrs, factors)
+    return np.abs(x).astype(np.float64).max(axis=-1, keepdims=True) * max(1.0, amplitude)
+
+
+def _attention_magnitude(held: Held) -> Array:
+    """The weighted sum of |v|, for a score's own error times the largest score."""
+    q, k, v, positions, window = held.operands
+    spread = np.abs(q).max(initial=1.0) * np.abs(k.astype(np.float64)).max(initial=1.0) * abs(held.attrs.scale)
+    summed: Array = OPS["attention"].reference(held.attrs, q, k, np.abs(v), positions, window)
+    return summed.astype(np.float64) * max(1.0, float(spread))
+
+
+MAGNITUDES: Mapping[str, Callable[[Held], Array]] = {
+    "matmul": _dot_magnitude,
+    "rope": _rotation_magnitude,
+    "attention": _attention_magnitude,
+}
