@@ -19,6 +19,8 @@ def why_not(op: str, attrs: Any, out: TensorType, operands: Sequence[TensorType]
         return "no kernel"
     if op == "matmul":
         return _matmul(*operands)
+    if op == "rope" and len(operands) > 2 and operands[2].dtype.name != "F32":
+        return "angles are tabulated once, so frequency factors must be a stored weight"
     if op in ("add", "mul") and len(operands[0].shape) > 2 and operands[0].shape != operands[1].shape:
         return f"a row is applied to 1 or 2 axes, not to {list(operands[0].shape)}"
     if op == "softmax" and len(operands[0].shape) > 2:
