@@ -155,27 +155,31 @@ class Contiguous(Op):
 
 def regroup(shape: Shape, strides: Strides, new_shape: Shape) -> Strides | None:
     """Byte strides of `new_shape` over the same storage, or None when an axis can't be expressed with one stride."""
-    old = [(d, s) for d, s in zip(shape, strides, strict=True) if d != 1]
+    runs = _even_runs(shape, strides)
+    left, step = 1, strides[-1] if strides else 0
     out: list[int] = []
-    position, left, step = len(old) - 1, 1, 0
     for axis, dim in reversed(list(enumerate(new_shape))):
         if dim == 1:
             # No element lies a step along this axis; the contiguous stride keeps equal layouts equal.
-            out.append(out[-1] * new_shape[axis + 1] if out else (strides[-1] if strides else 0))
+            out.append(out[-1] * new_shape[axis + 1] if out else step)
             continue
-        need = dim
         if left == 1:
-            left, step = old[position]
-            position -= 1
-        start = step
-        while left < need:
-            next_dim, next_step = old[position]
-            if next_step != step * left:
-                return None
-            left *= next_dim
-            position -= 1
-        if left % need:
+            left, step = runs.pop()
+        if left % dim:
             return None
-        out.append(start)
-        step, left = step * need, left // need
+        out.append(step)
+        left, step = left // dim, step * dim
     return tuple(reversed(out))
+
+
+def _even_runs(shape: Shape, strides: Strides) -> list[tuple[int, int]]:
+    """(elements, byte stride) of maximal runs of axes that lie evenly, unit axes left out."""
+    runs: list[tuple[int, int]] = []
+    for dim, stride in zip(shape, strides, strict=True):
+        if dim == 1:
+            continue
+        if runs and runs[-1][1] == stride * dim:
+            runs[-1] = (runs[-1][0] * dim, stride)
+        else:
+            runs.append((dim, stride))
+    return runs
