@@ -29,6 +29,7 @@ GENERATED = (
     Generated("docs/settings.md", "minfer_models.settings:settings_page"),
     Generated("docs/graph.schema.json", "minfer_ir.schema:graph_schema_text"),
     Generated("minfer_ir/builder.pyi", "minfer_ir.stubgen:builder_stub"),
+    Generated("docs/SUPPORT-MATRIX.md", "tools.support_matrix:page"),
 )
 
 

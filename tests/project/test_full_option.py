@@ -25,7 +25,6 @@ def test_long(n):
         ([], "1 passed, 3 deselected", "full: off, tests marked `full` are left out (tools/test --full runs them)"),
         (["--full"], "4 passed", "full: on, the long sweeps run too"),
         (["-n", "2"], "1 passed", "full: off"),
-        (["-n", "2", "--full"], "4 passed", "full: on"),
     ],
 )
 def test_long_sweeps_run_with_full_and_the_header_says_so(
