@@ -51,12 +51,12 @@ class CacheInfo:
     bytes: int
 
 
-def cache_key(machine: Machine) -> str:
-    """24 hex digits naming everything object code depends on: our sources, the toolchain and the machine."""
+def cache_key(machine: Machine, root: Path = _PACKAGE_ROOT) -> str:
+    """24 hex digits naming everything object code depends on: the sources under `root`, the toolchain, the machine."""
     digest = hashlib.sha256()
-    for root in _SOURCES:
-        for path in sorted((_PACKAGE_ROOT / root).rglob("*.py")):
-            digest.update(path.relative_to(_PACKAGE_ROOT).as_posix().encode() + b"\0")
+    for package in _SOURCES:
+        for path in sorted((root / package).rglob("*.py")):
+            digest.update(path.relative_to(root).as_posix().encode() + b"\0")
             digest.update(hashlib.sha256(path.read_bytes()).digest())
     versions = [platform.python_version(), metadata.version("numba"), metadata.version("llvmlite")]
     digest.update(repr((versions, machine)).encode())

@@ -94,13 +94,21 @@ def _words(operands: tuple[Operand, ...], values: Mapping[str, int | float]) -> 
 
 def _word(operand: Operand, value: int | float) -> int:
     if operand.word == "f32":
-        return struct.unpack("<I", struct.pack("<f", value))[0]
-    if isinstance(value, float | np.floating):
-        raise TypeError(f"operand {operand.name} is an int64 word, got {value!r}")
-    word = index(value)
+        return _f32_word(operand.name, value)
+    try:
+        word = index(value)  # pyright: ignore[reportArgumentType], floats are refused below
+    except TypeError:
+        raise TypeError(f"operand {operand.name} is an int64 word, got {value!r}") from None
     if not -(2**63) <= word < 2**63:
         raise ValueError(f"operand {operand.name} = {word} does not fit an int64 word")
     return word
+
+
+def _f32_word(name: str, value: float) -> int:
+    try:
+        return struct.unpack("<I", struct.pack("<f", value))[0]
+    except (struct.error, OverflowError):
+        raise ValueError(f"operand {name} = {value!r} is no float32") from None
 
 
 def _line(number: int, instruction: Instruction, name_address: AddressNamer | None) -> str:

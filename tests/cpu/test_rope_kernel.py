@@ -27,7 +27,8 @@ def table(dims: int) -> Array:
 
 def rotated(x: Array, dims: int, first: slice, second: slice) -> Array:
     """The exact rotation by the rounded table's angles."""
-    cos, sin = (np.float64(np.float32(f(angles(dims)[POSITIONS])))[:, None] for f in (np.cos, np.sin))
+    at = angles(dims)[POSITIONS][:, None]
+    cos, sin = (f(at).astype(np.float32).astype(np.float64) for f in (np.cos, np.sin))
     out = x.astype(np.float64)
     a, b = out[..., first].copy(), out[..., second].copy()
     out[..., first], out[..., second] = a * cos - b * sin, a * sin + b * cos

@@ -1,0 +1,256 @@
+"""Kernels by name, and their cache on disk: what is stored is believed only after it verifies."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minfer_kernels.cpu.features import HostFeatures, Isa, Machine
+from minfer_kernels.cpu.kernel import F32, Int, Operand, Ptr, kernel
+from minfer_kernels.cpu.library import KernelLibrary
+from minfer_kernels.cpu.object_cache import KEPT_KEYS, ObjectCache, StoredKernel, cache_key
+from minfer_kernels.cpu.tape import TapeBuilder
+from minfer_kernels.cpu.threads import ThreadPool
+
+NAME = "elementwise.add"
+WALKER = {"walk.run[futex202]", "walk.work[futex202]", "walk.quit[futex202]"}
+# Loads a kernel from the cache given, runs it on two threads, prints the result and whether numba was imported.
+SCRIPT = """
+import sys
+from pathlib import Path
+import numpy as np
+from minfer_kernels.cpu.library import KernelLibrary
+from minfer_kernels.cpu.tape import TapeBuilder
+from minfer_kernels.cpu.threads import ThreadPool
+compiled = []
+library = KernelLibrary(None, Path(sys.argv[1]), lambda name, number, total: compiled.append(name))
+x, out, rows = np.ones(9, np.float32), np.zeros(9, np.float32), np.array([1], np.int32)
+a = lambda array: array.ctypes.data
+builder = TapeBuilder(library)
+strides = dict(x_stride=0, y_stride=0, out_stride=0)
+builder.emit("elementwise.add", x=a(x), y=a(x), out=a(out), rows_at=a(rows), width=9, **strides)
+with ThreadPool(library, 2) as pool:
+    pool.run(builder.build())
+print(out.tolist() == [2.0] * 9, "numba" in sys.modules, len(compiled))
+"""
+
+
+def run_script(cache: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", SCRIPT, str(cache)], stdout=subprocess.PIPE, text=True)
+
+
+def output_of(process: subprocess.Popen[str]) -> list[str]:
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    return out.split()
+
+
+def adds(cache: Path | None) -> tuple[bool, list[str]]:
+    """Whether a fresh library on this cache adds right, and what it had to compile."""
+    compiled: list[str] = []
+    library = KernelLibrary(None, cache, lambda name, _number, _total: compiled.append(name))
+    x, out, rows = np.arange(9, dtype=np.float32), np.zeros(9, np.float32), np.array([1], np.int32)
+    builder = TapeBuilder(library)
+    builder.emit(
+        NAME, x=x.ctypes.data, y=x.ctypes.data, out=out.ctypes.data, rows_at=rows.ctypes.data, width=9,
+        x_stride=0, y_stride=0, out_stride=0,
+    )  # fmt: skip
+    tape = builder.build()
+    with ThreadPool(library, 1) as pool:
+        pool.run(tape)
+    return out.tolist() == (2 * x).tolist(), [name for name in compiled if name not in WALKER]
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    cache = tmp_path_factory.mktemp("warm")
+    assert adds(cache) == (True, [NAME])
+    return cache
+
+
+@pytest.fixture
+def stored(warm: Path, tmp_path: Path) -> Path:
+    """A cache with the walker and the kernel, of this test's own."""
+    for path in warm.rglob("*.kernel"):
+        copy = tmp_path / path.relative_to(warm)
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    return tmp_path
+
+
+def file_of(cache: Path, name: str = NAME) -> Path:
+    (path,) = cache.rglob(f"{name}.kernel")
+    return path
+
+
+def test_a_stored_kernel_is_not_compiled_again(stored: Path) -> None:
+    assert adds(stored) == (True, [])
+
+
+def test_a_warm_process_never_imports_numba(stored: Path) -> None:
+    assert output_of(run_script(stored)) == ["True", "False", "0"]
+
+
+def test_two_processes_fill_one_cache(tmp_path: Path) -> None:
+    both = [run_script(tmp_path), run_script(tmp_path)]
+    assert [output_of(p)[0] for p in both] == ["True", "True"]
+    assert output_of(run_script(tmp_path)) == ["True", "False", "0"]
+    assert not list(tmp_path.rglob(".writing-*"))
+
+
+def flip(position: float) -> Callable[[bytes], bytes]:
+    def damage(data: bytes) -> bytes:
+        at = int(position * (len(data) - 1))
+        return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+    return damage
+
+
+DAMAGE = {
+    "empty": lambda data: b"",
+    "cut short": lambda data: data[:-1],
+    "cut in the head": lambda data: data[:40],
+    "grown": lambda data: data + b"\0",
+    "another program's": lambda data: b"\x7fELF" + bytes(200),
+    **{f"a bit at {p}": flip(p) for p in (0.0, 0.01, 0.03, 0.5, 1.0)},
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_is_compiled_again_and_replaced(stored: Path, damage: str) -> None:
+    path = file_of(stored)
+    whole = path.read_bytes()
+    path.write_bytes(DAMAGE[damage](whole))
+    assert adds(stored) == (True, [NAME])
+    assert adds(stored) == (True, [])
+
+
+def test_a_file_of_another_kernel_or_key_is_not_believed(stored: Path) -> None:
+    path = file_of(stored)
+    path.write_bytes(file_of(stored, "walk.quit[[]futex202]").read_bytes())
+    assert adds(stored) == (True, [NAME])
+    other_key = ObjectCache(stored, "0" * 24)
+    other_key.store(NAME, StoredKernel((Operand("x", "i64"),), b"code"))
+    path.write_bytes(file_of(stored / ("0" * 24)).read_bytes())
+    assert adds(stored) == (True, [NAME])
+
+
+def test_a_directory_in_a_file_s_place_is_survived(stored: Path) -> None:
+    path = file_of(stored)
+    path.unlink()
+    path.mkdir()
+    assert adds(stored) == (True, [NAME])
+
+
+def test_an_unwritable_directory_costs_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("no directory can be made here")
+    with caplog.at_level(logging.WARNING):
+        library = KernelLibrary(None, blocked / "cache")
+        library.load([NAME, "elementwise.mul"])
+        library.load(["copy.rows"])
+    assert library.cache_problem is not None and str(blocked) in library.cache_problem
+    assert [r.getMessage() for r in caplog.records] == [library.cache_problem]
+
+
+def test_no_directory_caches_nothing() -> None:
+    assert adds(None) == (True, [NAME])
+    assert KernelLibrary(None, None).cache_info().files == 0
+
+
+def test_info_counts_and_clear_empties(stored: Path) -> None:
+    library = KernelLibrary(None, stored)
+    (stored / "notes.txt").write_text("not a kernel")
+    info = library.cache_info()
+    assert (info.directory, info.files) == (stored, 4)
+    assert info.bytes == sum(p.stat().st_size for p in stored.rglob("*.kernel"))
+    library.clear()
+    assert library.cache_info().files == 0
+    assert [p.name for p in stored.iterdir()] == ["notes.txt"]
+    assert adds(stored) == (True, [NAME])
+
+
+def test_old_keys_are_forgotten(tmp_path: Path) -> None:
+    for i in range(KEPT_KEYS + 4):
+        ObjectCache(tmp_path, f"{i:024x}").store(NAME, StoredKernel((), b""))
+    assert len(list(tmp_path.iterdir())) == KEPT_KEYS
+    assert (tmp_path / f"{KEPT_KEYS + 3:024x}").is_dir()
+
+
+def test_progress_counts_what_compiles(stored: Path) -> None:
+    calls: list[tuple[str, int, int]] = []
+    library = KernelLibrary(None, stored, lambda *call: calls.append(call))
+    library.load([NAME, "elementwise.mul", "elementwise.mul", "copy.rows"])
+    assert calls == [("elementwise.mul", 1, 2), ("copy.rows", 2, 2)]
+    library.load(["copy.rows"])
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("add", "not of the form"),
+        ("../elementwise.add", "not of the form"),
+        ("elementwise.add[", "not of the form"),
+        ("nonsense.add", "no module"),
+        ("elementwise.nonsense", "has no kernel nonsense"),
+        ("elementwise.silu_lanes", "has no kernel"),
+        ("walk.run", "has no kernel run"),
+        ("elementwise.add[3]", "has no kernel family add"),
+    ],
+)
+def test_a_wrong_name_is_refused(name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        KernelLibrary(None, None).load([name])
+
+
+def test_operands_are_known_without_compiling(stored: Path) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("compiled")
+
+    library = KernelLibrary(None, stored, refuse)
+    names = ["x", "y", "out", "rows_at", "width", "x_stride", "y_stride", "out_stride"]
+    assert [o.name for o in library.operands(NAME)] == names
+    assert {o.name: o.word for o in library.operands("elementwise.scale")}["factor"] == "f32"
+
+
+def test_a_kernel_declares_its_words() -> None:
+    @kernel
+    def body(x: Ptr, n: Int, factor: F32, tid: Int, n_threads: Int) -> None:
+        pass
+
+    assert [(o.name, o.word) for o in body.operands] == [("x", "i64"), ("n", "i64"), ("factor", "f32")]
+    with pytest.raises(TypeError, match="parameter y is annotated 'float'"):
+
+        @kernel
+        def wrong(y: float) -> None:
+            pass
+
+
+def test_the_key_names_sources_and_machine(tmp_path: Path) -> None:
+    host = HostFeatures.detect()
+    machines = [Machine.for_isa(host, isa) for isa in Isa]
+    assert len({cache_key(m) for m in machines}) == 2
+    source = tmp_path / "minfer_kernels/cpu/kernels/a.py"
+    source.parent.mkdir(parents=True)
+    keys = set()
+    for text in ("x = 1", "x = 2"):
+        source.write_text(text)
+        keys.add(cache_key(machines[0], tmp_path))
+    source.rename(source.with_name("b.py"))
+    keys.add(cache_key(machines[0], tmp_path))
+    assert len(keys) == 3
+
+
+def test_an_isa_that_the_host_lacks_is_refused() -> None:
+    plain = HostFeatures("x86_64-unknown-linux-gnu", "x86-64", frozenset({"sse2", "fma"}), "linux")
+    assert plain.best_isa() is Isa.PORTABLE
+    with pytest.raises(ValueError, match="isa avx2 needs avx2, f16c, which x86-64 lacks"):
+        Machine.for_isa(plain, Isa.AVX2)
+    assert Machine.for_isa(plain, Isa.PORTABLE).features == ""

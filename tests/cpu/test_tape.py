@@ -1,0 +1,89 @@
+"""Tapes: named operands, validation, listing."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from cpu_harness import Runner
+
+from minfer_kernels.cpu.features import Isa
+from minfer_kernels.cpu.library import KernelLibrary
+from minfer_kernels.cpu.tape import TapeBuilder
+
+Cpu = Mapping[Isa, Runner]
+
+
+@pytest.fixture
+def library(cpu: Cpu) -> KernelLibrary:
+    return cpu[Isa.AVX2].library
+
+
+def scale_operands(**changed: Any) -> dict[str, Any]:
+    return {
+        "x": 2**33, "out": 2**34, "rows_at": 2**35, "width": 8, "x_stride": 32, "out_stride": 32, "factor": 0.5,
+    } | changed  # fmt: skip
+
+
+def test_a_missing_or_unknown_operand_is_named(library: KernelLibrary) -> None:
+    operands = scale_operands(facto=1.0)
+    del operands["factor"], operands["width"]
+    with pytest.raises(
+        TypeError, match=r"elementwise\.scale takes x, out, .* missing \['width', 'factor'\], unknown \['facto'\]"
+    ):
+        TapeBuilder(library).emit("elementwise.scale", **operands)
+
+
+@pytest.mark.parametrize(
+    ("operand", "value", "error"),
+    [
+        ("width", 8.0, TypeError),
+        ("width", np.float32(8), TypeError),
+        ("width", "8", TypeError),
+        ("x", 2**63, ValueError),
+        ("x", -(2**63) - 1, ValueError),
+    ],
+)
+def test_a_word_that_is_no_int64_is_refused(library: KernelLibrary, operand: str, value: Any, error: type) -> None:
+    with pytest.raises(error, match=f"operand {operand}"):
+        TapeBuilder(library).emit("elementwise.scale", **scale_operands(**{operand: value}))
+
+
+def test_an_immediate_must_fit_float32(library: KernelLibrary) -> None:
+    for factor in (-1e300, "1"):
+        with pytest.raises(ValueError, match=f"operand factor = {factor!r} is no float32"):
+            TapeBuilder(library).emit("elementwise.scale", **scale_operands(factor=factor))
+
+
+def test_listing_reads_instruction_by_instruction(library: KernelLibrary) -> None:
+    builder = TapeBuilder(library)
+    builder.emit("elementwise.scale", **scale_operands(), label="blk.0.scaled")
+    builder.emit("elementwise.scale", barrier=False, **scale_operands(factor=np.float32(2)))
+    tape = builder.build()
+    names = {2**33: "hidden", 2**34: "scaled+64"}
+    assert tape.listing(names.get) == [
+        "   0  elementwise.scale x=hidden out=scaled+64 rows_at=0x800000000 width=8 x_stride=32 out_stride=32"
+        " factor=0.5 | barrier  ; blk.0.scaled",
+        "   1  elementwise.scale x=hidden out=scaled+64 rows_at=0x800000000 width=8 x_stride=32 out_stride=32 factor=2",
+    ]
+    assert len(tape) == 2
+    assert tape.program[:, 2].tolist() == [1, 0]
+
+
+def test_words_travel_in_the_kernel_s_order(library: KernelLibrary) -> None:
+    builder = TapeBuilder(library)
+    builder.emit("elementwise.scale", **dict(reversed(scale_operands(width=-3).items())))
+    tape = builder.build()
+    words = np.ctypeslib.as_array(ctypes.cast(int(tape.program[0, 1]), ctypes.POINTER(ctypes.c_int64)), (7,))
+    half = int(np.float32(0.5).view(np.uint32))
+    assert words.tolist() == [2**33, 2**34, 2**35, -3, 32, 32, half]
+
+
+def test_an_empty_tape_runs(cpu: Cpu) -> None:
+    tape = TapeBuilder(cpu[Isa.AVX2].library).build()
+    for n_threads in (1, 3):
+        cpu[Isa.AVX2].pool(n_threads).run(tape)
+    assert tape.listing() == []
