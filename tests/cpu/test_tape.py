@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,7 +55,7 @@ def test_a_word_that_is_no_int64_is_refused(library: KernelLibrary, operand: str
 
 def test_an_immediate_must_fit_float32(library: KernelLibrary) -> None:
     for factor in (-1e300, "1"):
-        with pytest.raises(ValueError, match=f"operand factor = {factor!r} is no float32"):
+        with pytest.raises(ValueError, match=re.escape(f"operand factor = {factor!r} is no float32")):
             TapeBuilder(library).emit("elementwise.scale", **scale_operands(factor=factor))
 
 
