@@ -9,7 +9,8 @@ import json
 import resource
 import sys
 import tracemalloc
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -32,29 +33,29 @@ def attempt(path: Path, *, allow_incomplete: bool) -> str | None:
     return None
 
 
-def calls_of(path: Path) -> int:
-    """Function calls, Python and C, that opening the file makes."""
-    n_calls = 0
+@contextmanager
+def counted_calls() -> Iterator[list[int]]:
+    """Counts function calls, Python and C, into a list of one."""
+    n_calls = [0]
 
     def count(frame: FrameType, event: str, arg: Any) -> None:
-        nonlocal n_calls
-        n_calls += event in ("call", "c_call")
+        n_calls[0] += event in ("call", "c_call")
 
     sys.setprofile(count)
     try:
-        attempt(path, allow_incomplete=False)
+        yield n_calls
     finally:
         sys.setprofile(None)
-    return n_calls
 
 
 def report(path: Path) -> dict[str, Any]:
     tracemalloc.start()
-    strict = attempt(path, allow_incomplete=False)
+    with counted_calls() as calls:
+        strict = attempt(path, allow_incomplete=False)
     lenient = attempt(path, allow_incomplete=True)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    return {"path": str(path), "error": strict, "lenient": lenient, "peak": peak, "calls": calls_of(path)}
+    return {"path": str(path), "error": strict, "lenient": lenient, "peak": peak, "calls": calls[0]}
 
 
 def main() -> None:
