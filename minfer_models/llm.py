@@ -11,6 +11,7 @@ from minfer_ir.graph import Graph
 from minfer_ir.params import DevicePlan
 from minfer_ir.runtime.backend import Backend
 from minfer_ir.runtime.probe import Probe
+from minfer_kernels.cpu.backend import CpuBackend
 from minfer_models.backends import make_backends
 from minfer_models.chat import ChatTemplate
 from minfer_models.engine import Engine, EngineOptions, Logits, Model, TokenSequence
@@ -32,6 +33,12 @@ class LLM:
     def metadata(self) -> Mapping[str, Any]:
         """The file's metadata."""
         return self.engine.model.file.metadata
+
+    @property
+    def cpu(self) -> CpuBackend | None:
+        """The CPU backend, when the model uses it."""
+        found = self.engine.resources.backends.get("cpu")
+        return found if isinstance(found, CpuBackend) else None
 
     def generate(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,14 @@ class Staging:
 
 
 class Executable:
-    """Runs one graph over its planned buffers. Borrowed from a `GraphCache`; the buffers belong to the pools."""
+    """Runs one graph over its planned buffers. Borrowed from a `GraphCache`; the buffers belong to the pools.
+
+    `program_seconds` adds up the time spent inside the backends' programs.
+    """
 
     def __init__(self, graph: Graph, splits: tuple[Split, ...], plan: MemoryPlan, resources: Resources) -> None:
         self.graph, self.splits, self.plan, self.resources = graph, splits, plan, resources
+        self.program_seconds = 0.0
         self._buffers = resources.reserve(plan)
         self._regions = {name: resources.region_buffers(plan, name) for name in plan.buffers}
         self._inputs = self._input_windows()
@@ -56,7 +61,9 @@ class Executable:
         for program, staging in zip(self.programs, self.staging, strict=True):
             self._cross(staging, inputs)
             self.resources.probe.hit("split.run")
+            start = perf_counter()
             program.run()
+            self.program_seconds += perf_counter() - start
 
     def trace(self, inputs: Mapping[str, Array]) -> Iterator[tuple[Node, Array]]:
         """One forward, node by node: each computed node with its value as numbers, right after it ran."""

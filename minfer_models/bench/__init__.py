@@ -1,0 +1,1 @@
+"""minfer-bench: how fast a model runs here, and where the time goes."""
