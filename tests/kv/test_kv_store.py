@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from minfer_ir.kv import KvError, KvStore, Span
+from minfer_ir.kv.spans import free_runs
 
 CELLS = 24
 SEQS = st.integers(0, 4)
@@ -154,6 +155,12 @@ def test_several_spans_resolve_in_their_order() -> None:
     assert store.resolve(0, range(6)).tolist() == [10, 11, 4, 5, 6, 15]
     assert store.resolve(0, []).tolist() == []
     assert store.reserve(1, 4).spans == (Span(0, 4),)
+
+
+def test_free_runs_lie_between_spans_that_may_overlap() -> None:
+    spans = [Span(9, 3), Span(2, 5), Span(3, 2)]
+    assert free_runs(spans, 14) == [Span(0, 2), Span(7, 2), Span(12, 2)]
+    assert free_runs(spans, 12) == [Span(0, 2), Span(7, 2)] and free_runs([], 3) == [Span(0, 3)]
 
 
 def test_rewriting_keeps_the_length_and_a_write_may_overlap_the_end() -> None:

@@ -134,6 +134,17 @@ class Author:
         width = x.type.shape[-1]
         return self.b.split_parts(x, [width // 2, width - width // 2]) if width > 1 else ()
 
+    def make_overlapping(self) -> Sequence[Node]:
+        """Two windows of one value, of one shape, that share some elements or all in another order."""
+        x = self.pick(2)
+        width = x.type.shape[1]
+        if self.draw(st.booleans()) and width % 4 == 0:
+            square = self.b.reshape(self.b.view(x, starts=(0, 0), shape=(self.t, 4)), shape=(self.t, 2, 2))
+            return (self.b.add(square, self.b.permute(square, axes=(0, 2, 1))),)
+        size, shift = max(width - 2, 1), self.draw(st.integers(0, min(2, width - 1)))
+        first, second = (self.b.view(x, starts=(0, s), shape=(self.t, size)) for s in (0, min(shift, width - size)))
+        return (self.draw(st.sampled_from((self.b.add, self.b.swiglu)))(first, second),)
+
     def make_reshape(self) -> Sequence[Node]:
         x = self.pick()
         inner = x.type.size // self.t
@@ -182,7 +193,7 @@ class Author:
 
 STEPS = (
     *("binary", "binary", "unary", "norm", "swiglu", "gate_up", "quantized", "view", "view"),
-    *("halves", "reshape", "permute", "rope", "store", "gather"),
+    *("overlapping", "halves", "reshape", "permute", "rope", "store", "gather"),
 )
 
 
@@ -195,10 +206,10 @@ def cases(draw: Any, backends: int = 1, max_steps: int = 14) -> Case:
             author.step()
         except OpError:
             continue  # the drawn shapes don't fit this op
-    computed = [n.id for n in author.b._nodes if not n.is_leaf()]
-    ids = draw(st.lists(st.sampled_from(computed), min_size=1, max_size=3)) if computed else [author.values[0].id]
-    for node_id in [computed[-1] if computed else ids[0], *ids]:
-        author.b.output(author.b._nodes[node_id])
+    author.b.softmax(author.pick())
+    made = [n for n in author.b._nodes if not n.is_leaf()]
+    for node in [made[-1], *draw(st.lists(st.sampled_from(made), max_size=3))]:
+        author.b.output(node)
     graph = assign(author.b.build(), draw, [f"dev{i}" for i in range(backends)])
     return Case(graph, make_splits(graph), author.inputs, author.weights)
 
