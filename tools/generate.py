@@ -30,6 +30,7 @@ GENERATED = (
     Generated("docs/graph.schema.json", "minfer_ir.schema:graph_schema_text"),
     Generated("minfer_ir/builder.pyi", "minfer_ir.stubgen:builder_stub"),
     Generated("docs/SUPPORT-MATRIX.md", "tools.support_matrix:page"),
+    Generated("docs/pipeline.svg", "tools.pipeline_picture:picture"),
 )
 
 

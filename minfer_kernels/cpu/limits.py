@@ -17,21 +17,17 @@ def why_not(op: str, attrs: Any, out: TensorType, operands: Sequence[TensorType]
         return None
     if op not in EMITTERS:
         return "no kernel"
-    if op == "matmul":
-        return _matmul(*operands)
-    return _shape_limit(op, operands)
+    return _matmul(*operands) if op == "matmul" else _axes(op, operands)
 
 
-def _shape_limit(op: str, operands: Sequence[TensorType]) -> str | None:
-    if op == "rope" and len(operands) > 2 and operands[2].dtype.name != "F32":
-        return "angles are tabulated once, so frequency factors must be a stored weight"
-    dims = list(operands[0].shape)
-    if op in ("add", "mul") and len(dims) > 2 and operands[0].shape != operands[1].shape:
-        return f"a row is applied to 1 or 2 axes, not to {dims}"
-    if op == "softmax" and len(dims) > 2:
-        return f"softmax takes 1 or 2 axes, not {dims}"
-    if op == "contiguous" and len(dims) > 4:
-        return f"a copy takes up to 4 axes, not {dims}"
+def _axes(op: str, operands: Sequence[TensorType]) -> str | None:
+    shape = list(operands[0].shape)
+    if op in ("add", "mul") and len(shape) > 2 and operands[0].shape != operands[1].shape:
+        return f"a row is applied to 1 or 2 axes, not to {shape}"
+    if op == "softmax" and len(shape) > 2:
+        return f"softmax takes 1 or 2 axes, not {shape}"
+    if op == "contiguous" and len(shape) > 4:
+        return f"a copy takes up to 4 axes, not {shape}"
     return None
 
 

@@ -1,0 +1,1 @@
+"""Named passes, and the pipeline that lists them."""
