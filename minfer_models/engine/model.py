@@ -30,17 +30,26 @@ class Model:
         """Open and check `path`; raises GGUFError naming the key or tensor for anything that can't be run."""
         file = open_gguf(path)
         try:
-            architecture = architecture_of(file.metadata)
-            n_vocab = file.tensor("token_embd.weight").shape[0]
-            config = read_config(file.metadata, architecture.name, n_vocab)
-            return cls(file, architecture, config, check_tensors(file, architecture.tensors(config)))
+            return cls.of(file)
         except BaseException:
             file.close()
             raise
 
+    @classmethod
+    def of(cls, file: GGUFFile) -> Self:
+        """The model in an opened file, its metadata and tensor shapes checked; raises GGUFError as `open`."""
+        architecture = architecture_of(file.metadata)
+        n_vocab = file.tensor("token_embd.weight").shape[0]
+        config = read_config(file.metadata, architecture.name, n_vocab)
+        return cls(file, architecture, config, check_tensors(file, architecture.tensors(config)))
+
     def graph(self, params: GraphParams) -> Graph:
         """The graph of one forward."""
         return self.architecture.build(self.config, self.formats, params)
+
+
+RELEASE_EVERY = 16 << 20
+"""Bytes of tensors read between two releases of the file's pages: they would add the whole file to the peak."""
 
 
 class CheckedWeights:
@@ -52,10 +61,15 @@ class CheckedWeights:
     def __init__(self, file: GGUFFile, on_read: Callable[[str, int], None] | None = None) -> None:
         self._file, self._on_read = file, on_read
         self._checked: set[str] = set()
+        self._since_release = 0
 
     def rows(self, key: str) -> Bytes:
         """The tensor's rows over the mapped file; raises GGUFError naming the first block that isn't finite."""
         fmt, rows = self._file.weight(key)
+        self._since_release += rows.nbytes
+        if self._since_release > RELEASE_EVERY:
+            self._file.release_pages()
+            self._since_release = 0
         if key not in self._checked:
             check_rows(self._file, key, fmt, rows)
             self._checked.add(key)
