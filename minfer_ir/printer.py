@@ -16,24 +16,25 @@ ANNOTATION_COLUMN = 110
 """Annotations of shorter lines stand in this column at most; a longer line pushes its own to the right."""
 
 
-def print_graph(graph: Graph, annotations: Mapping[int, str] | None = None) -> str:
+def print_graph(graph: Graph, annotations: Mapping[int, str] | None = None, block: int | None = None) -> str:
     """The graph as text, nodes in execution order.
 
     A line reads `%12 blk.0.attn_q = matmul(%9 blk.0.norm, %3 blk.0.attn_q.weight) : f32[8, 576] rows=token @cpu`.
     Attrs at their default are left out; `-> output` marks the outputs. `annotations` adds a column: text per node id,
-    e.g. where an allocated value lies.
+    e.g. where an allocated value lies. `block` keeps one layer.
     """
     columns = annotations or {}
-    lines = {n.id: print_node(graph, n) + (" -> output" if n.id in graph.outputs else "") for n in graph}
+    kept = [n for n in graph if block is None or n.block == block]
+    lines = {n.id: print_node(graph, n) + (" -> output" if n.id in graph.outputs else "") for n in kept}
     noted = [len(line) for i, line in lines.items() if i in columns]
     width = min(max(noted, default=0), ANNOTATION_COLUMN)
     out: list[str] = []
-    block: int | None = None
-    for node in graph:
-        if node.block != block:
-            block = node.block
-            out.append("no block:" if block is None else f"block {block}:")
-        line = f"  {lines[node.id]}" if block is not None else lines[node.id]
+    heading: int | None = None
+    for node in kept:
+        if node.block != heading:
+            heading = node.block
+            out.append("no block:" if heading is None else f"block {heading}:")
+        line = f"  {lines[node.id]}" if heading is not None else lines[node.id]
         note = columns.get(node.id)
         out.append(line if note is None else f"{line:<{width + 2}} | {note}")
     return "\n".join(out) + "\n"

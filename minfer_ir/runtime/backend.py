@@ -6,7 +6,7 @@ instead of reading another tensor's bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -86,8 +86,8 @@ class Program(Protocol):
         """Run one node of the split; running them all in order equals `run`."""
         ...
 
-    def listing(self) -> Sequence[str]:
-        """The program as readable lines, for the lowered dump."""
+    def listing(self, nodes: Container[int] | None = None) -> Sequence[str]:
+        """The program as readable lines, for the lowered dump; `nodes` keeps what belongs to these nodes."""
         ...
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -65,23 +66,33 @@ class Executable:
             program.run()
             self.program_seconds += perf_counter() - start
 
-    def trace(self, inputs: Mapping[str, Array]) -> Iterator[tuple[Node, Array]]:
-        """One forward, node by node: each computed node with its value as numbers, right after it ran."""
+    def steps(self, inputs: Mapping[str, Array]) -> Iterator[tuple[Node, Callable[[], None]]]:
+        """One forward, node by node: each node of the splits before it runs, with what runs it.
+
+        Whoever iterates calls it, once, before going on.
+        """
         self._fill(inputs)
         for split, program, staging in zip(self.splits, self.programs, self.staging, strict=True):
             self._cross(staging, inputs)
             for node_id in split.nodes:
-                program.run_node(node_id)
-                node = self.graph[node_id]
-                if node.spec.writes is None:
-                    yield node, self.value(node_id, inputs)
+                yield self.graph[node_id], partial(program.run_node, node_id)
+
+    def trace(self, inputs: Mapping[str, Array]) -> Iterator[tuple[Node, Array]]:
+        """One forward, node by node: each computed node with its value as numbers, right after it ran."""
+        for node, run in self.steps(inputs):
+            run()
+            if node.spec.writes is None:
+                yield node, self.value(node.id, inputs)
+
+    def stored(self, node_id: int, backend: str, inputs: Mapping[str, Array]) -> Array:
+        """A copy of a node's value in storage form over its logical rows, as `backend` sees it."""
+        node = self.graph[node_id]
+        return self.resources.backends[backend].read(self.ref(node_id, backend), node.type, _rows(node, inputs))
 
     def value(self, node_id: int, inputs: Mapping[str, Array]) -> Array:
         """A node's value as numbers over its logical rows; only meaningful while its buffer holds it."""
         node = self.graph[node_id]
-        backend = node.backend or ""
-        stored = self.resources.backends[backend].read(self.ref(node_id, backend), node.type, _rows(node, inputs))
-        return decoded(node.type, stored)
+        return decoded(node.type, self.stored(node_id, node.backend or "", inputs))
 
     def outputs(self, inputs: Mapping[str, Array]) -> list[Array]:
         """The outputs of the last run."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -108,9 +108,17 @@ class NumpyProgram:
         if node.spec.writes is None:
             self._value(node)[...] = result
 
-    def listing(self) -> list[str]:
-        """One line per node."""
-        return [f"{self._graph[n]} = {self._graph[n].op}" for n in self._split.nodes]
+    def listing(self, nodes: Container[int] | None = None) -> list[str]:
+        """One line per node, with where it and its operands lie."""
+        return [self._line(self._graph[n]) for n in self._split.nodes if nodes is None or n in nodes]
+
+    def _line(self, node: Node) -> str:
+        operands = ", ".join(f"{name}={self._place(source)}" for name, source in node.operands(self._graph))
+        return f"{self._place(node)} = {node.op}({operands})"
+
+    def _place(self, node: Node) -> str:
+        ref = self._binding.values.get(node.id)
+        return str(node) if ref is None else f"{node}@b{ref.buffer}+{ref.offset:#x}"
 
     def _value(self, node: Node) -> Array:
         """The node's current value in storage form, cut to the actual rows."""

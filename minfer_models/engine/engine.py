@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from minfer_ir.cache import GraphCache
 from minfer_ir.kv import WINDOWS, KvStore, narrowest_mode
 from minfer_ir.memory.report import MemoryReport
-from minfer_ir.params import GraphParams, WindowMode, bucket
+from minfer_ir.params import GraphParams, WindowMode
 from minfer_ir.passes.base import Lowering, LoweringError
 from minfer_ir.passes.pipeline import lower
 from minfer_ir.runtime.backend import Backend
@@ -43,7 +43,7 @@ class Engine:
     ) -> None:
         self.model, self.options = model, options
         self.n_ctx = options.context(model.config)
-        self.chunk = min(options.chunk, bucket_floor(self.n_ctx))
+        self.chunk = options.most_rows(model.config)
         self.resources = Resources(backends, CheckedWeights(model.file, on_weight), probe, options.budget)
         self.graphs: GraphCache[Lowering] = GraphCache(self._lower, on_evict=self._trim)
         self.kv = KvStore(self.n_ctx)
@@ -57,16 +57,7 @@ class Engine:
 
     def params(self, rows: int, output_rows: int | None = 1, window: WindowMode = "causal") -> GraphParams:
         """The identity of a forward over `rows` rows with `output_rows` rows of logits (None: all of them)."""
-        return GraphParams(
-            rows=bucket(rows, self.chunk),
-            output_rows=None if output_rows is None else bucket(output_rows, self.chunk),
-            n_ctx=self.n_ctx,
-            n_cells=self.n_ctx,
-            window=window,
-            kv_type=self.options.kv_type,
-            devices=self.options.devices,
-            fusions_off=self.options.fusions_off,
-        )
+        return self.options.params(self.model.config, rows, output_rows, window)
 
     def lowered(self, params: GraphParams) -> Lowering:
         """The plan for `params`, from the cache or built."""
@@ -148,8 +139,3 @@ class Engine:
         kept = [low.executable for low in self.graphs if low.executable is not None]
         for name, pool in self.resources.pools.items():
             pool.trim(set().union(*(e.buffers(name) for e in kept)))
-
-
-def bucket_floor(n: int) -> int:
-    """The largest power of two that isn't above `n`."""
-    return 1 << (n.bit_length() - 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from minfer_ir.params import DevicePlan
+from minfer_ir.params import DevicePlan, GraphParams, WindowMode, bucket
 from minfer_ir.passes.fuse import FUSIONS
 from minfer_models.arch.config import ModelConfig
 
@@ -56,3 +56,26 @@ class EngineOptions:
         if not 1 <= self.n_ctx <= config.n_ctx_train:
             raise EngineError(f"n_ctx is {self.n_ctx}, the model takes 1 to {config.n_ctx_train}")
         return self.n_ctx
+
+    def most_rows(self, config: ModelConfig) -> int:
+        """The most rows of one forward: `chunk`, or the largest power of two within a smaller context."""
+        return min(self.chunk, 1 << (self.context(config).bit_length() - 1))
+
+    def params(
+        self, config: ModelConfig, rows: int, output_rows: int | None = 1, window: WindowMode = "causal"
+    ) -> GraphParams:
+        """The identity of a forward over `rows` rows with `output_rows` rows of logits (None: all of them).
+
+        Raises ValueError for more rows than a forward has.
+        """
+        most, n_ctx = self.most_rows(config), self.context(config)
+        return GraphParams(
+            rows=bucket(rows, most),
+            output_rows=None if output_rows is None else bucket(output_rows, most),
+            n_ctx=n_ctx,
+            n_cells=n_ctx,
+            window=window,
+            kv_type=self.kv_type,
+            devices=self.devices,
+            fusions_off=self.fusions_off,
+        )
