@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from functools import cached_property
 from types import TracebackType
 from typing import Any
 
@@ -40,10 +41,15 @@ class CpuBackend:
     def __init__(self, library: KernelLibrary, n_threads: int) -> None:
         self.library = library
         self.buffers = HostBuffers()
-        self.threads = ThreadPool(library, n_threads)
+        self.n_threads = n_threads
         self._weights: list[CpuWeight] = []
         self._scratch: list[Bytes] = []
         self._tables: dict[tuple[RopeAttrs, int | None], NDArray[np.float32]] = {}
+
+    @cached_property
+    def threads(self) -> ThreadPool:
+        """The worker threads, started with the first program: looking at a plan needs none."""
+        return ThreadPool(self.library, self.n_threads)
 
     def supports(self, op: str, attrs: Any, out: TensorType, operands: Sequence[TensorType]) -> str | None:
         """None, or why no kernel takes these types."""
@@ -108,15 +114,16 @@ class CpuBackend:
 
     def _scratch_at(self, bytes_per_thread: int) -> int:
         """Scratch for every thread. A bigger block joins the smaller ones, which older programs still point to."""
-        need = bytes_per_thread * self.threads.n_threads
+        need = bytes_per_thread * self.n_threads
         if not self._scratch or self._scratch[-1].nbytes < need:
             raw = np.zeros(need + ALIGNMENT, np.uint8)
             self._scratch.append(raw[-raw.ctypes.data % ALIGNMENT :])
         return self._scratch[-1].ctypes.data
 
     def close(self) -> None:
-        """Stop the worker threads."""
-        self.threads.close()
+        """Stop the worker threads, where they were started."""
+        if "threads" in self.__dict__:
+            self.threads.close()
 
     def __enter__(self) -> CpuBackend:
         return self
@@ -154,9 +161,20 @@ class CpuProgram:
             raise BackendError(f"{self._graph[node_id]} isn't in split {self._split.index}")
         self._threads.run(self.tape, *self._spans[node_id])
 
-    def listing(self) -> list[str]:
-        """The tape, instruction by instruction, with addresses named after the nodes they belong to."""
-        return self.tape.listing(self._keep.name_of)
+    def listing(self, nodes: Container[int] | None = None) -> list[str]:
+        """The tape, instruction by instruction, then the weights it reads and how they are laid out.
+
+        An operand reads `name@bBUFFER+OFFSET`, a weight `name@wID`.
+        """
+        kept = [node for node in self._spans if nodes is None or node in nodes]
+        leaves = dict.fromkeys(s for node in kept for s in self._graph[node].sources if s in self._keep.weights)
+        weights = {self._keep.binding.weights[leaf]: self._keep.weights[leaf] for leaf in leaves}
+        packed = {w.packed.layout.name: w.packed.layout for w in weights.values() if w.packed is not None}
+        return [
+            *(line for node in kept for line in self.tape.listing(*self._spans[node])),
+            *(f"w{number} {weight}" for number, weight in weights.items()),
+            *(f"layout {layout}" for layout in packed.values()),
+        ]
 
 
 def _emit(emitter: Emitter, node: Node) -> None:

@@ -17,7 +17,7 @@ from minfer_ir.runtime.backend import Binding
 from minfer_ir.runtime.host import HostBuffers
 from minfer_kernels.cpu.attention_scratch import attention_scratch_bytes
 from minfer_kernels.cpu.layouts import get_rows_kernel, matmul_kernel
-from minfer_kernels.cpu.tape import Tape, TapeBuilder
+from minfer_kernels.cpu.tape import Place, Tape, TapeBuilder
 from minfer_kernels.cpu.weights import CpuWeight
 
 RopeTables = Callable[[RopeAttrs, int | None], NDArray[np.float32]]
@@ -40,12 +40,11 @@ class Emitter:
         self._scratch = scratch
         self._buffers, self._tape = buffers, tape
         self._counts: dict[int, NDArray[np.int32]] = {}
-        self._names: dict[int, str] = {}
         self.length = 0
 
     def call(self, kernel: str, node: Node, **operands: int | float) -> None:
         """Append one kernel call for `node`."""
-        self._tape.emit(kernel, label=node.name, **operands)
+        self._tape.emit(kernel, barrier=True, label=node.name, **operands)
         self.length += 1
 
     def finish(self) -> Tape:
@@ -56,11 +55,19 @@ class Emitter:
         """The operand nodes in declaration order."""
         return [self.graph[s] for s in node.sources]
 
-    def at(self, node: Node) -> int:
-        """The address of a value's first element; a weight's float32 values."""
+    def at(self, node: Node, skip: int = 0) -> Place:
+        """The address of a value's element `skip` of float32; a weight's float32 values."""
+        behind = f"[{skip}:]" if skip else ""
         if node.id in self.weights:
-            return self.named(_address(self.weights[node.id].values, node), node.name)
-        return self.named(self._buffers.address(self.binding.values[node.id]), node.name)
+            address = _address(self.weights[node.id].values, node)
+            return Place(address + 4 * skip, f"{self.weight_text(node)}{behind}")
+        ref = self.binding.values[node.id]
+        address, offset = self._buffers.address(ref) + 4 * skip, ref.offset + 4 * skip
+        return Place(address, f"{node.name}{behind}@b{ref.buffer}+{offset:#x}")
+
+    def weight_text(self, node: Node) -> str:
+        """A weight in listings: its name and id on the backend."""
+        return f"{node.name}@w{self.binding.weights[node.id]}"
 
     def row_stride(self, node: Node) -> int:
         """Bytes between rows; 0 for a vector, which is the same row again."""
@@ -72,31 +79,22 @@ class Emitter:
         """Bytes between elements along `axis`."""
         return self.binding.values[node.id].strides[axis]
 
-    def rows_at(self, node: Node) -> int:
+    def rows_at(self, node: Node) -> Place:
         """The address of the int32 that holds how many rows `node` has in this step."""
         if node.type.rows is not None:
             pair = self._buffers.address(self.binding.n_rows)
-            return self.named(pair + (0 if node.type.rows == "token" else 4), f"n_{node.type.rows}_rows")
+            return Place(pair + (0 if node.type.rows == "token" else 4), f"n_{node.type.rows}_rows")
         return self.count(node.type.shape[0] if len(node.type.shape) > 1 else 1)
 
-    def scratch(self, bytes_per_thread: int) -> int:
+    def scratch(self, bytes_per_thread: int) -> Place:
         """The address of memory that one kernel call may use freely; no value outlives the call."""
-        return self.named(self._scratch(bytes_per_thread), "scratch")
+        return Place(self._scratch(bytes_per_thread), "scratch")
 
-    def count(self, n: int) -> int:
+    def count(self, n: int) -> Place:
         """The address of an int32 constant."""
         if n not in self._counts:
             self._counts[n] = np.array([n], np.int32)
-        return self.named(self._counts[n].ctypes.data, f"const {n}")
-
-    def named(self, address: int, name: str) -> int:
-        """`address`, remembered under `name` for the listing."""
-        self._names.setdefault(address, name)
-        return address
-
-    def name_of(self, address: int) -> str | None:
-        """What lies at `address`, if it was ever emitted."""
-        return self._names.get(address)
+        return Place(self._counts[n].ctypes.data, f"const {n}")
 
 
 def _address(array: NDArray[np.float32] | None, node: Node) -> int:
@@ -107,7 +105,7 @@ def _address(array: NDArray[np.float32] | None, node: Node) -> int:
 def row_width(node: Node) -> int:
     """Elements of one row: everything behind axis 0; a vector is one row."""
     shape = node.type.shape
-    return math.prod(shape[1:]) if len(shape) > 1 or node.type.rows else shape[0]
+    return math.prod(shape[1:] if len(shape) > 1 or node.type.rows else shape)
 
 
 def _binary(kernel: str) -> Callable[[Emitter, Node], None]:
@@ -191,15 +189,15 @@ def _qk_norm(e: Emitter, node: Node) -> None:
 
 def _add_rms_norm(e: Emitter, node: Node) -> None:
     x, y, weight = e.sources(node)
-    width, total = x.type.shape[1], e.at(node)
+    width = x.type.shape[1]
     e.call(
         "norm.add_rms_norm",
         node,
         x=e.at(x),
         y=e.at(y),
         weight=e.at(weight),
-        total=total,
-        out=e.named(total + 4 * width, f"{node.name}+{width}"),
+        total=e.at(node),
+        out=e.at(node, skip=width),
         rows_at=e.rows_at(node),
         width=width,
         x_stride=e.row_stride(x),
@@ -218,7 +216,7 @@ def _matmul(e: Emitter, node: Node) -> None:
         matmul_kernel(weight.type.dtype.name),
         node,
         x=e.at(x),
-        w=e.named(packed.address, weight.name),
+        w=Place(packed.address, e.weight_text(weight)),
         out=e.at(node),
         rows_at=e.rows_at(node),
         x_stride=e.row_stride(x),
@@ -233,7 +231,7 @@ def _get_rows(e: Emitter, node: Node) -> None:
     if table.id in e.weights:
         rows = e.weights[table.id].rows
         assert rows is not None, f"{table.name} was registered without its rows"
-        at, stride = e.named(rows.ctypes.data, table.name), rows.strides[0]
+        at, stride = Place(rows.ctypes.data, e.weight_text(table)), rows.strides[0]
     else:
         at, stride = e.at(table), e.row_stride(table)
     e.call(
@@ -311,7 +309,7 @@ def _rope(e: Emitter, node: Node) -> None:
         node,
         x=e.at(x),
         positions=e.at(positions),
-        table=e.named(table.ctypes.data, "rope table"),
+        table=Place(table.ctypes.data, "rope table"),
         out=e.at(node),
         rows_at=e.rows_at(node),
         n_heads=n_heads,

@@ -6,7 +6,7 @@ An instruction is three int64: kernel address, argument block address, and wheth
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import index
 
@@ -16,7 +16,17 @@ from numpy.typing import NDArray
 from minfer_kernels.cpu.kernel import Operand
 from minfer_kernels.cpu.library import KernelLibrary, LoadedKernel
 
-AddressNamer = Callable[[int], str | None]
+
+class Place(int):
+    """An address that knows what lies there: an operand like any other, shown in listings as `text`."""
+
+    text: str
+
+    def __new__(cls, address: int, text: str) -> Place:
+        """`address` as an int, with what a listing shows for it."""
+        place = super().__new__(cls, address)
+        place.text = text
+        return place
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +61,10 @@ class Tape:
         """The instructions as the walker reads them, `[n, 3]` int64."""
         return self._program
 
-    def listing(self, name_address: AddressNamer | None = None) -> list[str]:
-        """One readable line per instruction; `name_address` may turn an operand into a name."""
-        return [_line(number, i, name_address) for number, i in enumerate(self.instructions)]
+    def listing(self, start: int = 0, stop: int | None = None) -> list[str]:
+        """One readable line per instruction of [start, stop), operands by what lies there."""
+        numbered = list(enumerate(self.instructions))
+        return [_line(number, instruction) for number, instruction in numbered[start:stop]]
 
 
 class TapeBuilder:
@@ -111,16 +122,17 @@ def _f32_word(name: str, value: float) -> int:
         raise ValueError(f"operand {name} = {value!r} is no float32") from None
 
 
-def _line(number: int, instruction: Instruction, name_address: AddressNamer | None) -> str:
-    operands = " ".join(f"{name}={_value(v, name_address)}" for name, v in instruction.operands.items())
+def _line(number: int, instruction: Instruction) -> str:
+    operands = " ".join(f"{name}={_shown(v)}" for name, v in instruction.operands.items())
     barrier = " | barrier" if instruction.barrier else ""
     label = f"  ; {instruction.label}" if instruction.label else ""
     return f"{number:4d}  {instruction.kernel} {operands}{barrier}{label}"
 
 
-def _value(value: int | float, name_address: AddressNamer | None) -> str:
+def _shown(value: int | float) -> str:
+    if isinstance(value, Place):
+        return value.text
     if isinstance(value, float | np.floating):
         return f"{value:g}"
-    named = name_address(int(value)) if name_address is not None else None
     # Addresses on every 64-bit system lie above 4 GiB; counts and strides do not.
-    return named or (f"{value:#x}" if value >= 1 << 32 else str(value))
+    return f"{value:#x}" if value >= 1 << 32 else str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from minfer_ir.formats.base import Bytes, Format
 from minfer_ir.types import Shape
+from minfer_kernels.cpu.layouts import layout_of
 from minfer_kernels.cpu.packing import PackedWeight, pack
 
 
@@ -34,6 +36,15 @@ class CpuWeight:
         forms = (self.packed.buffer if self.packed else None, self.rows, self.values)
         return sum(form.nbytes for form in forms if form is not None)
 
+    def __str__(self) -> str:
+        dims = ", ".join(map(str, self.shape))
+        forms = [
+            "" if self.packed is None else f"packed as {self.packed.layout.name}, {self.packed.buffer.nbytes} bytes",
+            "" if self.rows is None else f"rows as in the file, {self.rows.nbytes} bytes",
+            "" if self.values is None else f"float32 values, {self.values.nbytes} bytes",
+        ]
+        return f"{self.key} {self.format.name}[{dims}]: {'; '.join(filter(None, forms))}"
+
 
 def make_weight(key: str, fmt: Format, shape: Shape, parts: Sequence[Bytes], uses: frozenset[str]) -> CpuWeight:
     """A weight in the forms that `uses` (op names) need. Parts are stacked along their rows."""
@@ -43,3 +54,12 @@ def make_weight(key: str, fmt: Format, shape: Shape, parts: Sequence[Bytes], use
     if uses - {"matmul", "get_rows"}:
         values = np.concatenate([fmt.decode(p).reshape(-1) for p in parts]).reshape(shape)
     return CpuWeight(key, fmt, shape, packed, rows, values)
+
+
+def weight_bytes(fmt: Format, shape: Shape, uses: frozenset[str]) -> int:
+    """Bytes of the forms that `make_weight` would make, without making them."""
+    n, k = math.prod(shape[:-1]), shape[-1]
+    packed = layout_of(fmt.name).nbytes(n, k) if "matmul" in uses else 0
+    rows = n * fmt.row_bytes(k) if "get_rows" in uses else 0
+    values = 4 * n * k if uses - {"matmul", "get_rows"} else 0
+    return packed + rows + values

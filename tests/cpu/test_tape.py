@@ -13,7 +13,7 @@ from cpu_harness import Runner
 
 from minfer_kernels.cpu.features import Isa
 from minfer_kernels.cpu.library import KernelLibrary
-from minfer_kernels.cpu.tape import TapeBuilder
+from minfer_kernels.cpu.tape import Place, TapeBuilder
 
 Cpu = Mapping[Isa, Runner]
 
@@ -61,15 +61,19 @@ def test_an_immediate_must_fit_float32(library: KernelLibrary) -> None:
 
 def test_listing_reads_instruction_by_instruction(library: KernelLibrary) -> None:
     builder = TapeBuilder(library)
-    builder.emit("elementwise.scale", **scale_operands(), label="blk.0.scaled")
-    builder.emit("elementwise.scale", barrier=False, **scale_operands(factor=np.float32(2)))
+    first = scale_operands(x=Place(2**33, "hidden@b1+0x0"), out=Place(2**34, "scaled@b2+0x40"))
+    second = scale_operands(x=Place(2**34, "scaled@b2+0x40"), out=Place(2**33, "again@b1+0x0"), factor=np.float32(2))
+    builder.emit("elementwise.scale", **first, label="blk.0.scaled")
+    builder.emit("elementwise.scale", barrier=False, **second)
     tape = builder.build()
-    names = {2**33: "hidden", 2**34: "scaled+64"}
-    assert tape.listing(names.get) == [
-        "   0  elementwise.scale x=hidden out=scaled+64 rows_at=0x800000000 width=8 x_stride=32 out_stride=32"
-        " factor=0.5 | barrier  ; blk.0.scaled",
-        "   1  elementwise.scale x=hidden out=scaled+64 rows_at=0x800000000 width=8 x_stride=32 out_stride=32 factor=2",
+    lines = [
+        "   0  elementwise.scale x=hidden@b1+0x0 out=scaled@b2+0x40 rows_at=0x800000000 width=8 x_stride=32"
+        " out_stride=32 factor=0.5 | barrier  ; blk.0.scaled",
+        "   1  elementwise.scale x=scaled@b2+0x40 out=again@b1+0x0 rows_at=0x800000000 width=8 x_stride=32"
+        " out_stride=32 factor=2",
     ]
+    assert tape.listing() == lines
+    assert tape.listing(1, 2) == lines[1:]
     assert len(tape) == 2
     assert tape.program[:, 2].tolist() == [1, 0]
 
