@@ -17,7 +17,14 @@ def why_not(op: str, attrs: Any, out: TensorType, operands: Sequence[TensorType]
         return None
     if op not in EMITTERS:
         return "no kernel"
-    return _matmul(*operands) if op == "matmul" else _axes(op, operands)
+    special = {"matmul": _matmul, "rope": _rope}.get(op)
+    return _axes(op, operands) if special is None else special(*operands)
+
+
+def _rope(x: TensorType, positions: TensorType, factors: TensorType | None = None) -> str | None:
+    if factors is not None and factors.dtype.name == "f32":
+        return "frequency factors must be a weight: the table of angles is made before the first step"
+    return None
 
 
 def _axes(op: str, operands: Sequence[TensorType]) -> str | None:

@@ -1,0 +1,102 @@
+"""The CPU backend as a whole: the op matrix, and whole graphs whose bits depend on nothing they shouldn't."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from minfer_ir.dtypes import I32
+from minfer_ir.evaluate import Weights
+from minfer_ir.graph import Graph, Node
+from minfer_ir.ops import OPS
+from minfer_ir.opspec import Array
+from minfer_ir.params import DevicePlan, GraphParams
+from minfer_ir.passes.base import Lowering, Pass, run_passes
+from minfer_ir.passes.fuse import FUSIONS
+from minfer_ir.passes.memory import Allocate
+from minfer_ir.passes.pipeline import default_pipeline
+from minfer_ir.runtime.executable import Executable
+from minfer_ir.runtime.resources import Resources
+from minfer_ir.testing.op_matrix import run_matrix
+from minfer_ir.testing.strategies import graphs
+from minfer_ir.testing.values import Feed, draw_feed
+from minfer_ir.types import TensorType
+from minfer_kernels.cpu.backend import CpuBackend
+from minfer_kernels.cpu.features import HostFeatures, Isa
+from minfer_kernels.cpu.library import KernelLibrary
+
+KERNELS = Path(__file__).resolve().parents[2] / ".cache/test-kernels"
+ISAS = [isa for isa in Isa if not HostFeatures.detect().missing(isa)]
+ALL_FUSIONS = frozenset(FUSIONS)
+
+
+@pytest.fixture(scope="module")
+def libraries() -> Mapping[Isa, KernelLibrary]:
+    return {isa: KernelLibrary(isa, KERNELS) for isa in ISAS}
+
+
+@pytest.fixture(scope="module", params=ISAS, ids=str)
+def backend(request: pytest.FixtureRequest, libraries: Mapping[Isa, KernelLibrary]) -> Iterator[CpuBackend]:
+    with CpuBackend(libraries[request.param], n_threads=2) as made:
+        yield made
+
+
+@pytest.mark.parametrize("op", [op for op in OPS.values() if op.effect != "leaf"], ids=lambda op: op.name)
+def test_every_cell_of_the_matrix_passes_or_says_why_not(backend: CpuBackend, op: object) -> None:
+    cells = list(run_matrix(backend, [op]))  # type: ignore[list-item]
+    assert cells
+    failed = [str(c) for c in cells if c.verdict == "FAIL"]
+    assert not failed, "\n".join(failed)
+    assert all(c.detail for c in cells if c.verdict == "REFUSED")
+    assert any(c.verdict == "PASS" for c in cells)
+
+
+def with_row_counts(graph: Graph) -> Graph:
+    """The graph with the input that every lowered graph has."""
+    attrs = OPS["input"].Attrs("n_rows", (2,), I32)
+    node = Node(len(graph), "n_rows", "input", (), TensorType((2,), I32), attrs)
+    return Graph.ordered([*graph, node], graph.outputs).verify()
+
+
+def lowered(graph: Graph, backend: CpuBackend, weights: Weights, off: frozenset[str], inplace: bool) -> Executable:
+    params = GraphParams(1, None, 64, 64, "causal", "f32", DevicePlan(("cpu",)), off)
+    resources = Resources([backend], weights)
+    pipeline = default_pipeline(lambda _: graph, resources)
+    passes: list[Pass] = [replace(p, inplace=inplace) if isinstance(p, Allocate) else p for p in pipeline]
+    made = run_passes(passes, Lowering(params, resources.backends, graph)).executable
+    assert made is not None
+    return made
+
+
+def run(executable: Executable, feed: Feed) -> list[Array]:
+    rows = np.array([feed.n_rows.get("token", 1), feed.n_rows.get("output", 1)], np.int32)
+    inputs = {**feed.inputs, "n_rows": rows}
+    for node in executable.graph:
+        if node.op == "kv":
+            backend = executable.resources.backends["cpu"]
+            backend.write(executable.ref(node.id, "cpu"), feed.regions[node.attrs.key])
+    executable.run(inputs)
+    return executable.outputs(inputs)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(graph=graphs(max_ops=14), seed=st.integers(0, 2**32 - 1))
+def test_no_fusion_no_buffer_sharing_no_thread_and_no_instruction_set_changes_a_bit(
+    libraries: Mapping[Isa, KernelLibrary], graph: Graph, seed: int
+) -> None:
+    feed = draw_feed(np.random.default_rng(seed), graph)
+    graph = with_row_counts(graph)
+    results: list[list[Array]] = []
+    arms = [(ISAS[0], 2, frozenset[str](), True), (ISAS[0], 1, ALL_FUSIONS, False), (ISAS[-1], 3, ALL_FUSIONS, True)]
+    for isa, threads, off, inplace in arms:
+        with CpuBackend(libraries[isa], threads) as backend:
+            results.append(run(lowered(graph, backend, feed.weights, off, inplace), feed))
+    for other in results[1:]:
+        for expected, actual in zip(results[0], other, strict=True):
+            assert np.array_equal(expected, actual, equal_nan=True)
