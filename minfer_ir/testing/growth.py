@@ -187,8 +187,9 @@ def make_attention(growth: Growth, op: Op) -> bool:
     q = growth.heads()
     rows, heads, width = q.type.shape
     kv_heads = growth.choose([n for n in (1, 2, 3, 4) if heads % n == 0])
-    k = _region(growth, kv_heads * width)
+    k = _stored(growth, _region(growth, kv_heads * width))
     v = _region(growth, kv_heads * width, like=k)
+    v = v if v is k else _stored(growth, v)
     shape = growth.choose(((1,), (rows, 2), (rows, 2 * MAP_RUNS)))
     window = growth.input(shape, "i32", None if shape == (1,) else "token")
     attrs = {"n_kv_heads": kv_heads, "scale": width**-0.5}
@@ -212,6 +213,17 @@ def _region(growth: Growth, width: int, like: Node | None = None) -> Node:
         return found
     dtype = like.type.dtype.name if like else growth.choose(("f32", "f16"))
     return growth.keep(growth.builder.kv(key=growth.key("kv"), cells=growth.cells, width=width, dtype=dtype))
+
+
+def _stored(growth: Growth, region: Node) -> Node:
+    """The region, often with new rows in it."""
+    if growth.choose((True, False)):
+        return region
+    rows, width = growth.rows["token"], region.type.shape[1]
+    values = growth.find(lambda n: n.type.shape == (rows, width) and n.type.dtype.name == "f32" and n.op != "kv")
+    if values is None or values.type.rows != "token":
+        values = growth.input((rows, width), "f32", "token")
+    return growth.keep(growth.builder.kv_store(region, values, growth.input((rows,), "i32", "token")))
 
 
 def make_view(growth: Growth, op: Op) -> bool:
