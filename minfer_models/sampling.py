@@ -67,7 +67,7 @@ class Sampler:
         self.decodable = n_vocab if decodable is None else min(decodable, n_vocab)
         if self.decodable < 1:
             raise SamplingError(f"no token can be chosen: {self.decodable} of {n_vocab} ids are decodable")
-        self.seed = secrets.randbits(32) if params.seed is None or params.seed == -1 else params.seed
+        self.seed = secrets.randbits(32) if params.seed is None or params.seed == -1 else int(params.seed)
         self.step = 0
 
     def sample(self, logits: Logits) -> int:

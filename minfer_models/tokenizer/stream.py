@@ -22,6 +22,4 @@ class StreamDecoder:
 
     def flush(self) -> str:
         """U+FFFD for a character that never ended, else nothing; the decoder is then as new."""
-        tail = self._decoder.decode(b"", final=True)
-        self._decoder.reset()
-        return tail
+        return self._decoder.decode(b"", final=True)

@@ -243,6 +243,21 @@ def test_every_followed_operation_keeps_true_origins(
     assert_true_origins(3 * text, 3 * plain)
 
 
+def test_equal_pieces_keep_their_own_origins() -> None:
+    text = "ab ab" + TracedStr(" ab\tab ") + "ab"
+    ways: list[list[Any]] = [text.split(), text.rsplit(), text.replace("\t", " ").split(" ")]
+    for pieces in ways:
+        assert [piece.has_user_text() for piece in pieces if piece == "ab"] == [False, False, True, True, False]
+    lines: list[Any] = ("x\n" + TracedStr("x\n") + "x").splitlines()
+    assert [line.has_user_text() for line in lines] == [False, True, False]
+
+
+def test_a_key_of_the_user_is_the_users() -> None:
+    toy = Tokenizer.from_metadata(toy_metadata())
+    template = ChatTemplate("{{ tools | tojson }}{{ tools[0] }}{% for k in tools[0] %}{{ k }}{% endfor %}</s>", {})
+    assert special(toy, template.encode(toy, [], tools=[{"<s>": 1}])) == ["</s>"]
+
+
 def test_segments_join_to_the_text_in_runs_of_one_origin() -> None:
     assert traced("ABabA").segments() == [("AB", True), ("ab", False), ("A", True)]
     assert traced("").segments() == []

@@ -143,6 +143,7 @@ def assert_same_ids(ours: Tokenizer, hf: tuple[tokenizers.Tokenizer, tokenizers.
 @settings(max_examples=150, deadline=None)
 @given(text=TEXT)
 @example("\u1100\u1161 e\u0301")
+@example("a'Should,a'shall,a'They,a'REst,a'Very,a'Man,a'LLama,a'Down")
 @example("<|im_start|><|im_end|>\n<think></think>")
 def test_qwen_ids_are_those_of_tokenizer_json(
     qwen: Tokenizer, hf_qwen: tuple[tokenizers.Tokenizer, tokenizers.Tokenizer], text: str
@@ -152,6 +153,7 @@ def test_qwen_ids_are_those_of_tokenizer_json(
 
 @settings(max_examples=150, deadline=None)
 @given(text=TEXT)
+@example("a'Should,a'shall,a'They,a'REst,a'Very,a'Man,a'LLama,a'Down")
 @example("<|eot_id|><|reserved_special_token_2|>00")
 def test_llama_ids_are_those_of_tokenizer_json(
     llama: Tokenizer, hf_llama: tuple[tokenizers.Tokenizer, tokenizers.Tokenizer], text: str
