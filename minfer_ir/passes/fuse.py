@@ -8,7 +8,7 @@ from typing import Any
 
 from minfer_ir.graph import Graph, GraphError
 from minfer_ir.ops import FUSED
-from minfer_ir.opspec import FusedOp, attrs_from_json
+from minfer_ir.opspec import FusedOp, OpError, attrs_from_json
 from minfer_ir.passes.base import Lowering
 from minfer_ir.passes.concat import CONCAT_SWITCH, concat_matmuls
 from minfer_ir.passes.pattern import Match, find, pattern_of
@@ -66,12 +66,16 @@ def _disjoint_matches(graph: Graph, name: str, state: Lowering) -> list[Match]:
 
 
 def _runnable(name: str, match: Match, graph: Graph, state: Lowering) -> bool:
-    """Whether the backend of the matched nodes has a kernel for the fused op on these types."""
+    """Whether the fused op takes these types (its parts may take more) and the nodes' backend has a kernel for them."""
     spec = FUSED[name]
     backend: Backend = state.backends[graph[match.results[-1]].backend or ""]
     operands = [graph[s].type for s in _sources(spec, match)]
     attrs = attrs_from_json(spec, dict(match.attrs))
-    return backend.supports(name, attrs, spec.check(attrs, operands), operands) is None
+    try:
+        out = spec.check(attrs, operands)
+    except OpError:
+        return False
+    return backend.supports(name, attrs, out, operands) is None
 
 
 def _sources(spec: FusedOp, match: Match) -> tuple[int, ...]:

@@ -99,6 +99,14 @@ def test_a_backend_without_the_kernel_does_not_get_the_fused_op() -> None:
     assert not {"swiglu", "add_rms_norm"} & set(ops(lacking))
 
 
+def test_a_composition_that_the_fused_op_cannot_take_stays() -> None:
+    b = GraphBuilder()
+    x = b.input(key="x", shape=(2, 8), dtype="f32", rows="token")
+    bias, weight = (b.weight(key=k, shape=(8,), dtype="F32") for k in ("bias", "weight"))
+    b.output(b.rms_norm(b.add(x, bias), weight, eps=1e-5))
+    assert ops(through(b.build(), [Assign(), Fuse()])) == ["input", "weight", "weight", "add", "rms_norm"]
+
+
 def test_names_of_values_survive_fusion() -> None:
     graph = through(toy_model().graph(params()), ALL, IntegerBackend())
     for name in ("blk.0.attn_q", "blk.1.ffn_norm", "blk.0.ffn_residual", "logits"):
