@@ -96,7 +96,9 @@ def place(p: Problem, mode: str, shift: int) -> Placed:
     return Placed(mode, placed_k, placed_v, [n_t - 1 for n_t in p.lengths], guarded(window))
 
 
-def attend(runner: Runner, p: Problem, placed: Placed, n_threads: int = 1, gap: int = 0) -> Array:
+def attend(
+    runner: Runner, p: Problem, placed: Placed, n_threads: int = 1, gap: int = 0, scratch: Array | None = None
+) -> Array:
     heads, dim = p.q.shape[1:]
     q, out = strided_rows(p.q, gap), strided_rows(np.zeros_like(p.q), gap)
     scratch_stride = attention_scratch_bytes(heads, p.n_kv_heads, dim)
@@ -111,7 +113,7 @@ def attend(runner: Runner, p: Problem, placed: Placed, n_threads: int = 1, gap: 
         rows_at=guarded(np.array([len(q)], np.int32)),
         positions=guarded(np.array(placed.positions, np.int32)),
         window=placed.window,
-        scratch=guarded(np.full(n_threads * scratch_stride, 255, np.uint8)),
+        scratch=guarded(np.full(n_threads * scratch_stride, 255, np.uint8)) if scratch is None else scratch,
         q_stride=q.strides[0],
         q_head_stride=4 * dim,
         out_stride=out.strides[0],
@@ -173,15 +175,49 @@ def test_rows_alone_equal_rows_together(
     assert attend(cpu[Isa.AVX2], alone, place(alone, mode, 11)).tobytes() == together[row : row + 1].tobytes()
 
 
-def test_rows_of_different_sequences_share_a_forward(cpu: Cpu) -> None:
+@pytest.mark.parametrize("mode", ["span", "map"])
+def test_rows_of_different_sequences_share_a_forward(cpu: Cpu, mode: str) -> None:
     first, second = draw(3, [10, 11, 12], 4, 2, 16, "f16"), draw(4, [70, 71], 4, 2, 16, "f16")
     both = Problem(np.concatenate([first.q, second.q]), first.k, first.v, [*first.lengths, *second.lengths], 2)
-    cells = np.full((200, 32), np.nan, np.float16)
-    cells[100:112], cells[5:76] = first.k, second.k
-    values = np.full((200, 32), np.nan, np.float16)
-    values[100:112], values[5:76] = first.v, second.v
-    window = np.array([[100, 100 + n] for n in first.lengths] + [[5, 5 + n] for n in second.lengths], np.int32)
-    placed = Placed("span", guarded(cells), guarded(values), [0] * 5, guarded(window))
+    k, v = (np.full((200, 32), np.nan, np.float16) for _ in range(2))
+    for region, one, other in ((k, first.k, second.k), (v, first.v, second.v)):
+        region[100:112], region[5:76] = one, other
+    starts = [100] * 3 + [5] * 2
+    spans = np.array([[s, s + n] for s, n in zip(starts, both.lengths, strict=True)], np.int32)
+    runs = np.zeros((5, 4, 2), np.int32)
+    # The second run starts at a place of its own in each row, the third is empty.
+    for row, (s, n) in enumerate(zip(starts, both.lengths, strict=True)):
+        runs[row] = (s, 2 + row), (7, 0), (s + 2 + row, n - 2 - row), (0, 0)
+    placed = Placed(mode, guarded(k), guarded(v), [0] * 5, guarded(spans if mode == "span" else runs))
     together = attend(cpu[Isa.AVX2], both, placed)
     for part, problem in ((together[:3], first), (together[3:], second)):
         assert part.tobytes() == attend(cpu[Isa.AVX2], problem, place(problem, "span", 0)).tobytes()
+
+
+RUNS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40)), min_size=4, max_size=4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.lists(RUNS, min_size=1, max_size=6), seed=st.integers(0, 99))
+def test_any_runs_equal_the_same_cells_in_order(cpu: Cpu, rows: list[list[tuple[int, int]]], seed: int) -> None:
+    """Runs drawn to agree, nearly agree or overlap; each row alone over its cells laid out in order is the oracle."""
+    rng = np.random.default_rng(seed)
+    k, v = (rng.standard_normal((80, 16)).astype(np.float16) for _ in range(2))
+    q = rng.standard_normal((len(rows), 2, 16), dtype=np.float32)
+    window = np.array([[(10 * cell, n) for cell, n in runs] for runs in rows], np.int32)
+    lengths = [sum(n for _, n in runs) for runs in rows]
+    together = attend(
+        cpu[Isa.AVX2], Problem(q, k, v, lengths, 1), Placed("map", guarded(k), guarded(v), [0] * len(rows), window)
+    )
+    for row, runs in enumerate(rows):
+        cells = np.concatenate([np.arange(10 * cell, 10 * cell + n) for cell, n in runs])
+        kept = cells if len(cells) else [0]
+        alone = Problem(q[row : row + 1], k[kept], v[kept], [lengths[row]], 1)
+        assert attend(cpu[Isa.AVX2], alone, place(alone, "span", 0)).tobytes() == together[row].tobytes()
+
+
+def test_every_thread_works_in_its_own_scratch(cpu: Cpu) -> None:
+    p = draw(5, [70] * 64, 4, 2, 16, "f16")
+    scratch = np.full((3, attention_scratch_bytes(4, 2, 16)), 255, np.uint8)
+    attend(cpu[Isa.AVX2], p, place(p, "causal", 0), 3, scratch=scratch)
+    assert (scratch != 255).any(axis=1).all()
