@@ -12,7 +12,11 @@ from minfer_ir.dtypes import F32, I32
 from minfer_ir.formats import format_named
 from minfer_ir.graph import Graph, Node
 from minfer_ir.memory import Copy, Interval, MemoryPlan, PlanError, plan_memory
+from minfer_ir.memory.inplace import Resident, may_take_over
+from minfer_ir.memory.plan import _Buffers
+from minfer_ir.memory.window import Window
 from minfer_ir.runtime.backend import Split
+from minfer_ir.types import TensorType
 
 
 def start(width: int = 8, rows: int = 3) -> tuple[GraphBuilder, Node]:
@@ -188,6 +192,27 @@ def test_a_larger_idle_buffer_serves_a_smaller_request_and_an_idle_one_grows() -
     made = plan(b, b.softmax(fresh(b, small, 8192, "u")), inplace=False)
     assert sorted(made.sizes("a")) == [16384, 262144, 262144]
     assert [p.largest for p in made.buffers["a"]] == [16384, 262144, 262144]
+
+
+def test_the_tightest_idle_buffer_is_taken_and_none_is_grown_needlessly() -> None:
+    buffers = _Buffers()
+    held = [buffers.take(n) for n in (2000, 4000, 16000)]
+    for index, nbytes in zip(held, (2000, 4000, 16000), strict=True):
+        buffers.give(index, nbytes)
+    assert [buffers.take(n) for n in (3600, 9000, 4096)] == [1, 2, 0]
+    assert [p.largest for p in buffers.planned()] == [4096, 4000, 16000]
+    assert (buffers.used, buffers.peak) == (16696, 22000)
+
+
+def test_only_a_value_of_the_same_type_is_taken_over() -> None:
+    b, x = start()
+    out = b.silu(fresh(b, x, 8, "w"))
+    same = Window(out.type, 0, out.type.strides)
+    reader = [Resident(out.id - 1, same, (out.id,))]
+    assert may_take_over(out, same, reader, viewed=False, strided=True)
+    for kind in (TensorType((3, 16), F32), TensorType((4, 8), F32), TensorType((3, 8), I32), TensorType((24,), F32)):
+        other = Window(kind, 0, kind.strides)
+        assert not may_take_over(out, other, [], viewed=False, strided=True)
 
 
 def test_live_is_the_fullest_moment() -> None:
