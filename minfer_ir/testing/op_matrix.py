@@ -91,6 +91,8 @@ class Bench:
             self.n_rows[self.node.type.rows] -= 1
         self.refs: dict[int, BufRef] = {}
         self.weights: dict[int, int] = {}
+        self.result: Array | None = None
+        """What the backend computed, in storage form, once it ran."""
         self._buffers: list[int] = []
 
     def run(self) -> str | None:
@@ -107,7 +109,7 @@ class Bench:
         self.backend.compile(self.graph, split, binding).run()
         if not all(np.array_equal(a, b) for a, b in zip(before, self._outside(), strict=True)):
             return "bytes outside the result changed: an operand, a guard, or a row beyond the actual ones"
-        actual = self._read(self.node)
+        actual = self.result = self._read(self.node)
         held = Held(self.variant.op, self.variant.attrs, self.node.type, self._numbers())
         return difference(held, expected, actual)
 

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from minfer_ir.graph import Graph
 from minfer_ir.ops import OPS
-from minfer_ir.opspec import Array
+from minfer_ir.opspec import Array, Op
 from minfer_ir.testing.growth import AWKWARD, Growth, finish
 from minfer_ir.testing.values import Feed, draw_feed, draw_value
+from minfer_ir.testing.variants import Variant, drawn_variant, layouts
 from minfer_ir.types import TensorType
 
 T = TypeVar("T")
@@ -61,3 +63,24 @@ def graphs(draw: st.DrawFn, max_ops: int = 16, n_blocks: int = 2, without: Seque
         with growth.builder.block(i * n_blocks // len(wanted)):
             growth.add(op)
     return finish(growth)
+
+
+@st.composite
+def op_variants(draw: st.DrawFn, ops: Sequence[Op] = GROWN) -> Variant:
+    """One op with operand types, attrs, indices and layout as a random graph would have them: for the op matrix."""
+
+    def choose(options: Sequence[T]) -> T:
+        chosen: Any = draw(st.sampled_from(list(options)))
+        return chosen
+
+    growth = Growth(choose)
+    op = draw(st.sampled_from(list(ops)))
+    for filler in [*draw(st.lists(st.sampled_from(("silu", "matmul", "reshape", "view")), max_size=2))]:
+        growth.add(OPS[filler])
+    assume(growth.add(op))
+    node = growth.pool[-1]
+    growth.builder.output(node)
+    graph = growth.builder.build()
+    feed = draw(feeds(graph, full=True))
+    variant = drawn_variant(graph, node, feed.inputs)
+    return draw(st.sampled_from([variant, *layouts(variant)]))

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from minfer_ir.builder import GraphBuilder
-from minfer_ir.dtypes import DType
+from minfer_ir.dtypes import I32, DType
 from minfer_ir.formats import ACTIVATION_FORMATS, FORMATS
 from minfer_ir.graph import Graph, Node
 from minfer_ir.ops.leaves import KV_TYPES
-from minfer_ir.opspec import ACTIVATION_TYPES, Op, Operand, attrs_from_json
+from minfer_ir.opspec import ACTIVATION_TYPES, Array, Op, Operand, attrs_from_json
 from minfer_ir.types import RowAxis, TensorType
 
 Layout = Literal["plain", "strided", "ragged", "inplace"]
@@ -56,7 +56,7 @@ def variants(op: Op) -> Iterator[Variant]:
     """All variants of all declared cases of `op`."""
     for variant in typed_variants(op):
         yield variant
-        yield from _layouts(variant)
+        yield from layouts(variant)
 
 
 def typed_variants(op: Op) -> Iterator[Variant]:
@@ -69,6 +69,18 @@ def typed_variants(op: Op) -> Iterator[Variant]:
             yield Variant(op, " ".join([case.label, *changed]), kinds, attrs, case.ints or {})
 
 
+def drawn_variant(graph: Graph, node: Node, inputs: Mapping[str, Array]) -> Variant:
+    """A node of some graph as a variant of its op, with the integers that `inputs` hold for it."""
+    sources = [source for _, source in node.operands(graph)]
+    ints = {
+        slot: inputs[source.attrs.key].reshape(-1).tolist()
+        for slot, source in node.operands(graph)
+        if source.op == "input" and source.type.dtype is I32
+    }
+    types = tuple(s.type for s in sources)
+    return Variant(node.spec, " ".join(map(str, types)), types, node.attrs, ints)
+
+
 def _element_types(slot: Operand, kind: TensorType) -> list[TensorType]:
     """The named type first; a float row may also be a stored parameter, and an activation may be quantized."""
     others: list[str] = []
@@ -79,16 +91,22 @@ def _element_types(slot: Operand, kind: TensorType) -> list[TensorType]:
     return [kind, *(replace(kind, dtype=FORMATS[name]) for name in others)]
 
 
-def _layouts(variant: Variant) -> Iterator[Variant]:
-    """Where the rows are more than one: strided operands and a ragged end; and the in-place forms."""
-    rows = [kind.shape[0] for _, kind in variant.slots if kind.rows == "token"]
-    if rows and rows[0] > 1:
-        yield replace(variant, layout="ragged")
+def layouts(variant: Variant) -> Iterator[Variant]:
+    """Where the result has several rows: strided operands and a ragged end; and the in-place forms."""
+    out = variant.out
+    if out.rows is not None and out.shape[0] > 1:
+        if not _indexes_rows(variant):
+            yield replace(variant, layout="ragged")
         if any(is_strided(slot, kind) for slot, kind in variant.slots):
             yield replace(variant, layout="strided")
     for name in variant.op.inplace:
         if any(slot.name == name and kind == variant.out for slot, kind in variant.slots):
             yield replace(variant, layout="inplace", target=name)
+
+
+def _indexes_rows(variant: Variant) -> bool:
+    """True for a lookup in rows that a ragged end would cut as well: its indices may name the missing one."""
+    return variant.op.name == "get_rows" and variant.operands[0].rows == variant.out.rows
 
 
 def is_strided(slot: Operand, kind: TensorType) -> bool:

@@ -1,0 +1,69 @@
+"""The op matrix on the CPU backend: declared cases and drawn ones, both instruction sets, the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from cpu_harness import CACHE
+from hypothesis import HealthCheck, given, settings
+
+from minfer_ir.ops import OPS
+from minfer_ir.testing.op_matrix import Bench, count_verdicts, run_matrix, run_variant
+from minfer_ir.testing.strategies import op_variants
+from minfer_ir.testing.variants import Variant, variants
+from minfer_kernels.cpu.backend import CpuBackend
+from minfer_kernels.cpu.features import Isa
+from minfer_kernels.cpu.library import KernelLibrary
+
+DRAWN = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@pytest.fixture(scope="module")
+def backends() -> Iterator[dict[Isa, CpuBackend]]:
+    with (
+        CpuBackend(KernelLibrary(Isa.AVX2, CACHE), 2) as wide,
+        CpuBackend(KernelLibrary(Isa.PORTABLE, CACHE), 1) as portable,
+    ):
+        yield {Isa.AVX2: wide, Isa.PORTABLE: portable}
+
+
+@pytest.mark.parametrize("isa", [Isa.AVX2, Isa.PORTABLE])
+def test_every_cell_passes_or_is_refused_with_a_reason(backends: dict[Isa, CpuBackend], isa: Isa) -> None:
+    cells = list(run_matrix(backends[isa]))
+    assert [str(c) for c in cells if c.verdict == "FAIL"] == []
+    counts = count_verdicts(cells)
+    assert counts["PASS"] > 2 * counts["REFUSED"]
+    assert all(len(c.detail) > 8 for c in cells if c.verdict == "REFUSED")
+    passed = {c.variant.op.name for c in cells if c.verdict == "PASS"}
+    assert passed == {name for name, op in OPS.items() if op.effect != "leaf"}
+
+
+@DRAWN
+@given(variant=op_variants())
+def test_drawn_shapes_and_layouts_pass_too(backends: dict[Isa, CpuBackend], variant: Variant) -> None:
+    cell = run_variant(backends[Isa.AVX2], variant)
+    assert cell.verdict != "FAIL", str(cell)
+
+
+def result(backend: CpuBackend, variant: Variant) -> bytes | None:
+    if backend.supports(variant.op.name, variant.attrs, variant.out, variant.operands) is not None:
+        return None
+    bench = Bench(backend, variant, np.random.default_rng(7))
+    try:
+        assert bench.run() is None
+        assert bench.result is not None
+        return bench.result.tobytes()
+    finally:
+        bench.close()
+
+
+def test_portable_and_vector_kernels_give_the_same_bits(backends: dict[Isa, CpuBackend]) -> None:
+    compared = 0
+    for op in OPS.values():
+        for variant in variants(op) if op.effect not in ("leaf", "view") else ():
+            wide, portable = (result(backends[isa], variant) for isa in (Isa.AVX2, Isa.PORTABLE))
+            assert wide == portable, str(variant)
+            compared += wide is not None
+    assert compared > 350
