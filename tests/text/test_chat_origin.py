@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import tokenizers
+from chat_samples import CHATS, CONSTRUCTS, CONTENT, ROLES, TOOLS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_chat_render import CHATS, CONSTRUCTS, CONTENT, ROLES, TOOLS
 from text_samples import toy_metadata
 
 from minfer_models.chat import ChatTemplate
