@@ -12,7 +12,7 @@ from minfer_ir.passes.rewriter import Rewriter
 
 @dataclass(frozen=True, slots=True)
 class Cse:
-    """Nodes with the same op, sources and attrs on the same backend become one; stores stay as they are."""
+    """Nodes with the same op, sources and attrs on the same backend become one."""
 
     name: str = "cse"
 
@@ -33,12 +33,13 @@ class Dce:
 
 
 def merge_equal(graph: Graph) -> Graph:
-    """One node per distinct computation. A read of a region is equal only at the same version of the region."""
+    """One node per distinct computation.
+
+    Stores need no care: a read names the version of the region that it sees, and a version is written once.
+    """
     rewriter = Rewriter(graph)
     first: dict[tuple[Any, ...], int] = {}
     for node in graph:
-        if node.spec.effect == "writes_kv":
-            continue
         key = (node.op, tuple(map(rewriter.resolve, node.sources)), node.attrs, node.backend)
         if first.setdefault(key, node.id) != node.id:
             rewriter.replace(node.id, first[key])

@@ -107,6 +107,35 @@ def test_a_composition_that_the_fused_op_cannot_take_stays() -> None:
     assert ops(through(b.build(), [Assign(), Fuse()])) == ["input", "weight", "weight", "add", "rms_norm"]
 
 
+def test_a_sum_that_two_norms_read_is_fused_with_one_of_them() -> None:
+    b = GraphBuilder()
+    x, y = (b.input(key=k, shape=(2, 8), dtype="f32", rows="token") for k in "xy")
+    first, second = (b.weight(key=k, shape=(8,), dtype="F32") for k in ("first", "second"))
+    total = b.add(x, y)
+    b.output(b.add(b.rms_norm(total, first, eps=1e-5), b.rms_norm(total, second, eps=1e-5)))
+    fused = ops(through(b.build(), [Assign(), Fuse()]))
+    assert (fused.count("add_rms_norm"), fused.count("rms_norm")) == (1, 1)
+
+
+def test_a_weight_that_others_read_is_not_stacked() -> None:
+    b = GraphBuilder()
+    x, y = (b.input(key=k, shape=(2, 32), dtype="f32", rows="token") for k in "xy")
+    shared, own = (b.weight(key=k, shape=(8, 32), dtype="Q4_0") for k in ("shared", "own"))
+    b.output(b.add(b.matmul(x, shared), b.matmul(x, own)))
+    b.output(b.matmul(y, shared))
+    assert "weight_concat" not in ops(through(b.build(), [Assign(), Fuse()]))
+
+
+def test_a_single_head_of_strided_rows_needs_no_copy() -> None:
+    b = GraphBuilder()
+    x = b.input(key="x", shape=(4, 24), dtype="f32", rows="token")
+    positions = b.input(key="positions", shape=(4,), dtype="i32", rows="token", limit=32)
+    _, part = b.split_parts(x, (16, 8))
+    head = b.reshape(part, shape=(4, 1, 8))
+    b.output(b.rope(head, positions, pairs="neox", dims=8, base=1e4, max_positions=32))
+    assert "contiguous" not in ops(through(b.build(), [Assign(), Legalize()], IntegerBackend()))
+
+
 def test_names_of_values_survive_fusion() -> None:
     graph = through(toy_model().graph(params()), ALL, IntegerBackend())
     for name in ("blk.0.attn_q", "blk.1.ffn_norm", "blk.0.ffn_residual", "logits"):
@@ -151,6 +180,13 @@ def test_canonical_form_has_no_idle_views_and_no_chains_of_reshapes() -> None:
     idle = b.permute(b.view(once, starts=(0, 0, 0), shape=(2, 2, 6)), axes=(0, 1, 2))
     b.output(b.silu(idle))
     assert ops(through(b.build(), [Canonicalize(), Dce()])) == ["input", "reshape", "silu"]
+
+
+def test_a_permute_that_keeps_the_shape_is_not_idle() -> None:
+    b = GraphBuilder()
+    x = b.input(key="x", shape=(2, 3, 3), dtype="f32", rows="token")
+    b.output(b.silu(b.permute(x, axes=(0, 2, 1))))
+    assert ops(through(b.build(), [Canonicalize()])) == ["input", "permute", "silu"]
 
 
 def test_dead_values_go_and_stores_and_inputs_stay() -> None:
