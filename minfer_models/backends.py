@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
 
 from minfer_ir.runtime.backend import Backend
 from minfer_ir.runtime.numpy_backend import NumpyBackend
@@ -18,10 +19,18 @@ ENTRY_POINTS = "minfer.backends"
 """The entry point group: each names a callable without arguments that makes a Backend."""
 
 
+BUILT_IN = ("cpu", "numpy")
+
+
 def kernel_library(settings: Settings, isa: str, on_compile: OnCompile | None = None) -> KernelLibrary:
     """The CPU kernels for `isa` ("auto": the host's best), cached under the settings' cache folder."""
     chosen = None if isa == "auto" else Isa(isa)
     return KernelLibrary(chosen, settings.cache_dir / "kernels", on_compile)
+
+
+def backend_names() -> list[str]:
+    """Every name that a device plan may use."""
+    return [*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))]
 
 
 def make_backends(options: EngineOptions, settings: Settings, on_compile: OnCompile | None = None) -> list[Backend]:
@@ -31,10 +40,15 @@ def make_backends(options: EngineOptions, settings: Settings, on_compile: OnComp
             kernel_library(settings, options.isa, on_compile), options.threads or default_threads()
         ),
         "numpy": NumpyBackend,
-        **{point.name: point.load() for point in entry_points(group=ENTRY_POINTS)},
+        **{point.name: partial(_plugged_in, point) for point in entry_points(group=ENTRY_POINTS)},
     }
     plan = options.devices
     wanted = dict.fromkeys([*plan.order, *(name for _, name in plan.blocks)])
     if unknown := [name for name in wanted if name not in makers]:
         raise EngineError(f"no backend is called {', '.join(unknown)}; there are {', '.join(makers)}")
     return [makers[name]() for name in wanted]
+
+
+def _plugged_in(point: EntryPoint) -> Backend:
+    """Loaded only when a plan asks for it: a broken plug-in is nobody else's problem."""
+    return point.load()()

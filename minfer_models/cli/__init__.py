@@ -1,0 +1,1 @@
+"""The `minfer` command: one file per subcommand, each a thin layer over the Python interface."""

@@ -1,0 +1,85 @@
+"""What every command has: errors as one line, `--traceback`, exit codes.
+
+0 is success, 1 an error or a difference that was found, 2 a wrong command line, 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
+
+import typer
+
+INTERRUPTED = 130
+FORESEEN = (ValueError, RuntimeError, OSError, MemoryError)
+"""What the layers below raise for a user's mistake or a machine's limit; anything else is a bug."""
+TYPERS_OWN = (typer.Exit, typer.Abort, typer.BadParameter)
+
+TRACEBACK = inspect.Parameter(
+    "traceback",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[bool, typer.Option("--traceback", help="Show the Python traceback of an error.")],
+)
+
+
+def application(name: str, about: str) -> typer.Typer:
+    """An application whose output is plain: no boxes, nothing wrapped, so that errors can be searched and piped."""
+    return typer.Typer(
+        name=name,
+        help=about,
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+def reported(program: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command's errors one line on stderr and exit code 1, and Ctrl-C exit code 130; adds `--traceback`."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(*args: Any, traceback: bool, **kwargs: Any) -> None:
+            try:
+                command(*args, **kwargs)
+            except KeyboardInterrupt:
+                raise typer.Exit(INTERRUPTED) from None
+            except BrokenPipeError:
+                _discard_output()
+                raise typer.Exit(1) from None
+            except Exception as error:
+                if traceback or isinstance(error, TYPERS_OWN):
+                    raise
+                typer.echo(f"{program}: {one_line(error)}", err=True)
+                raise typer.Exit(1) from None
+
+        signature = inspect.signature(command, eval_str=True)
+        parameters = [*signature.parameters.values(), TRACEBACK]
+        changed: Any = run
+        changed.__signature__ = signature.replace(parameters=parameters)
+        changed.__annotations__ = {p.name: p.annotation for p in parameters}
+        del changed.__wrapped__
+        return run
+
+    return decorate
+
+
+def one_line(error: Exception) -> str:
+    """An error as a user reads it: the message, or for what nobody foresaw also its type and how to see more."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+        return f"{error.filename}: {error.strerror}"
+    message = " ".join(str(error).split())
+    if isinstance(error, FORESEEN) and message:
+        return message
+    return f"{type(error).__name__}: {message or 'no message'} (a bug in minfer; --traceback shows where)"
+
+
+def _discard_output() -> None:
+    """Whoever read stdout has gone; what is still buffered must not raise once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

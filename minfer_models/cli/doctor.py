@@ -1,0 +1,158 @@
+"""`minfer doctor`: what minfer finds on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import fields
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from minfer_kernels.cpu.library import KernelLibrary
+    from minfer_models.settings import Settings
+
+PACKAGES = ("minfer", "numpy", "numba", "llvmlite", "gguf", "tokenizers", "huggingface_hub")
+
+Section = dict[str, Any]
+
+
+def doctor(
+    clear_kernels: Annotated[bool, typer.Option("--clear-kernels", help="Empty the kernel cache first.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show what minfer finds here.
+
+    Versions, the CPU, threads, backends, the kernel cache and the settings in effect.
+
+    Exit code 1 when there is a problem.
+    """
+    from minfer_models.backends import kernel_library
+    from minfer_models.settings import Settings
+
+    settings = Settings.from_env()
+    library = kernel_library(settings, settings.isa)
+    cleared = _clear(library) if clear_kernels else None
+    problems: list[str] = []
+    report = {
+        "versions": _versions(),
+        "cpu": _cpu(library),
+        "threads": _threads(settings),
+        "backends": _backends(library, problems),
+        "kernel cache": _cache(library, cleared, problems),
+        "settings": _settings(settings),
+    }
+    if as_json:
+        typer.echo(json.dumps(report | {"problems": problems}, indent=2))
+    else:
+        typer.echo("\n\n".join(_section_text(name, section) for name, section in report.items()))
+        typer.echo("\n" + ("\n".join(f"PROBLEM: {p}" for p in problems) or "no problems found"))
+    if problems:
+        raise typer.Exit(1)
+
+
+def _section_text(name: str, section: Section) -> str:
+    width = max(map(len, section))
+    return "\n".join([name, *(f"  {key:<{width}}  {_shown(value)}" for key, value in section.items())])
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)
+
+
+def _versions() -> Section:
+    import platform
+
+    found: Section = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def _cpu(library: KernelLibrary) -> Section:
+    from minfer_kernels.cpu.features import HostFeatures
+    from minfer_models.bench.machine import Machine
+
+    machine, host = Machine.here(), HostFeatures.detect()
+    return {
+        "name": machine.cpu,
+        "llvm name": host.cpu,
+        "system": machine.system,
+        "instruction set": f"{library.isa.value} (best here: {host.best_isa().value})",
+        "features": sorted(host.features),
+    }
+
+
+def _threads(settings: Settings) -> Section:
+    from minfer_kernels.cpu.cores import cpu_quota, default_threads
+
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    quota = cpu_quota()
+    return {
+        "logical cpus": os.cpu_count(),
+        "in the affinity mask": affinity,
+        "physical cores of these": default_threads(cgroup=Path(os.devnull)),
+        "cgroup quota": "no limit" if quota is None else quota,
+        "minfer uses": settings.threads or default_threads(),
+    }
+
+
+def _backends(library: KernelLibrary, problems: list[str]) -> Section:
+    from minfer_models.backends import ENTRY_POINTS
+
+    found: Section = {"cpu": f"Numba kernels for {library.isa.value}", "numpy": "the ops' references, slow"}
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            point.load()
+            found[point.name] = f"from {point.value}"
+        except Exception as error:  # a plug-in may fail in any way; the report goes on
+            found[point.name] = f"from {point.value}: does not load"
+            problems.append(f"backend {point.name} ({point.value}): {type(error).__name__}: {error}")
+    return found
+
+
+def _clear(library: KernelLibrary) -> str:
+    before = library.cache_info()
+    library.clear()
+    return f"{before.files} kernels, {before.bytes / 2**20:.1f} MiB"
+
+
+def _cache(library: KernelLibrary, cleared: str | None, problems: list[str]) -> Section:
+    info = library.cache_info()
+    if info.directory is not None and (problem := _write_problem(info.directory)) is not None:
+        problems.append(problem)
+    section: Section = {
+        "folder": None if info.directory is None else str(info.directory),
+        "kernels": info.files,
+        "size": f"{info.bytes / 2**20:.1f} MiB",
+    }
+    return section if cleared is None else section | {"cleared": cleared}
+
+
+def _write_problem(folder: Path) -> str | None:
+    """Why kernels can't be stored in `folder`, if they can't."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return None
+    except OSError as error:
+        return f"the kernel cache {folder} can't be written ({error.strerror}): kernels compile in every process"
+
+
+def _settings(settings: Settings) -> Section:
+    shown: Section = {}
+    for spec in fields(settings):
+        value = getattr(settings, spec.name)
+        if spec.name == "hf_token":
+            value = None if value is None else "set"
+        shown[spec.metadata["name"]] = list(value) if isinstance(value, tuple) else value and str(value)
+    return shown

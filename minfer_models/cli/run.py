@@ -1,0 +1,173 @@
+"""`minfer run`: generate text."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from minfer_models.cli.command import INTERRUPTED
+from minfer_models.cli.options import Context, FusionsOff, KvType, ModelName, Threads, names
+
+if TYPE_CHECKING:
+    from minfer_models.generation import Generation
+    from minfer_models.llm import LLM
+
+
+def run(
+    model: ModelName,
+    prompt: Annotated[
+        str | None,
+        typer.Option("-p", "--prompt", help="The text to continue, taken literally: \\n is no newline. - reads stdin."),
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the prompt from a UTF-8 file.")] = None,
+    n: Annotated[int, typer.Option("-n", "--max-tokens", help="Tokens to generate; -1: until the end.")] = 256,
+    temp: Annotated[float, typer.Option("--temp", help="Temperature; 0 takes the most likely token.")] = 0.0,
+    top_k: Annotated[int, typer.Option(help="Keep the K most likely tokens; 0: all.")] = 40,
+    top_p: Annotated[float, typer.Option(help="Keep the most likely tokens up to this probability; 1: all.")] = 0.95,
+    min_p: Annotated[float, typer.Option(help="Keep tokens this likely, relative to the likeliest.")] = 0.05,
+    seed: Annotated[
+        int | None, typer.Option("--seed", "-s", help="Seed of the sampler; drawn and shown if unset.")
+    ] = None,
+    threads: Threads = None,
+    ctx: Context = None,
+    kv: KvType = "auto",
+    fusions_off: FusionsOff = "",
+    chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
+    system: Annotated[str | None, typer.Option(help="The system message, with --chat.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
+    ] = False,
+) -> None:
+    """Generate text.
+
+    It goes to stdout as it comes; rates and settings go to stderr. Ctrl-C ends it and keeps what has come.
+    """
+    if (prompt is None) == (file is None):
+        raise typer.BadParameter("give the prompt with -p TEXT, -p - (stdin) or --file FILE, one of them")
+    if system is not None and not chat:
+        raise typer.BadParameter("--system is a message of the chat template: it needs --chat")
+    text = _read_prompt(prompt, file)
+    sampling = {"temperature": temp, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
+
+    from minfer_models.cli.loading import load_shown
+    from minfer_models.cli.progress import progress
+    from minfer_models.sampling import SamplingParams
+
+    SamplingParams(**sampling)  # a setting out of range is refused before anything loads
+    with progress() as shown:
+        options = {"n_ctx": ctx, "threads": threads, "kv": kv, "fusions_off": names(fusions_off)}
+        with load_shown(model, shown, **options) as llm:
+            limit = None if n == -1 else n
+            if chat:
+                messages = [{"role": "system", "content": system}] if system is not None else []
+                messages.append({"role": "user", "content": text})
+                generation = llm.chat(messages, max_tokens=limit, **sampling)
+            else:
+                generation = llm.generate(text, max_tokens=limit, **sampling)
+            shown.show(f"reading the prompt, {generation.usage.prompt_tokens} tokens")
+            out = _Collected(None if as_json else _stdout_writer(), shown.stop)
+            interrupted = _consume(generation, out)
+            reason = "interrupted" if interrupted else generation.finish_reason
+            if as_json:
+                typer.echo(json.dumps(_result(llm, generation, out.text, reason, sampling), ensure_ascii=False))
+            else:
+                out.end_line()
+                typer.echo(_summary(llm, generation, reason, temp), err=True)
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+class _Collected:
+    """The text so far, passed on to `write` where there is one; `first` is called before the first piece."""
+
+    def __init__(self, write: Callable[[str], None] | None, first: Callable[[], None]) -> None:
+        self.text = ""
+        self._write, self._first = write, first
+
+    def add(self, piece: str) -> None:
+        """One more piece."""
+        if self._write is not None:
+            if not self.text:
+                self._first()
+            self._write(piece)
+        self.text += piece
+
+    def end_line(self) -> None:
+        """Leave the cursor at the start of a line."""
+        self._first()
+        if self._write is not None and not self.text.endswith("\n"):
+            self._write("\n")
+
+
+def _consume(generation: Generation, out: _Collected) -> bool:
+    """Take every piece; True when Ctrl-C ended it. What has come until then is kept."""
+    try:
+        for piece in generation:
+            out.add(piece)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def _stdout_writer() -> Callable[[str], None]:
+    from minfer_models.cli.output import plain_stdout
+
+    out = plain_stdout()
+
+    def write(piece: str) -> None:
+        out.write(piece)
+        out.flush()
+
+    return write
+
+
+def _read_prompt(prompt: str | None, file: Path | None) -> str:
+    if file is None and prompt != "-":
+        assert prompt is not None
+        return prompt
+    data = sys.stdin.buffer.read() if file is None else file.read_bytes()
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        origin = "stdin" if file is None else str(file)
+        raise ValueError(f"{origin}: the prompt isn't UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def _summary(llm: LLM, generation: Generation, reason: str | None, temp: float) -> str:
+    usage = generation.usage
+    parts = [
+        f"prefill {usage.prompt_tokens} tokens, {usage.prefill_rate:.1f} tok/s",
+        f"decode {usage.completion_tokens} tokens, {usage.decode_rate:.1f} tok/s",
+        f"finish {reason}",
+        f"kv {llm.engine.options.kv_type}",
+        *([f"seed {generation.seed}"] if temp > 0 else []),
+    ]
+    return f"[{' | '.join(parts)}]"
+
+
+def _result(
+    llm: LLM, generation: Generation, text: str, reason: str | None, sampling: dict[str, Any]
+) -> dict[str, Any]:
+    from minfer_models.cli.settings_view import settings_of
+
+    usage = generation.usage
+    return {
+        "model": llm.engine.model.file.path.name,
+        "text": text,
+        "token_ids": generation.token_ids,
+        "finish_reason": reason,
+        "usage": {
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        },
+        "seed": generation.seed,
+        "rates": {"prefill": usage.prefill_rate, "decode": usage.decode_rate},
+        "seconds": {"prefill": usage.prefill_seconds, "decode": usage.decode_seconds},
+        "settings": settings_of(llm) | {k: v for k, v in sampling.items() if k != "seed"},
+    }

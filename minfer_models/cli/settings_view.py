@@ -1,0 +1,23 @@
+"""What an engine runs with, as plain values: a number without its settings says little."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from minfer_models.llm import LLM
+
+
+def settings_of(llm: LLM) -> dict[str, Any]:
+    """What the engine runs with, as plain values."""
+    engine, cpu = llm.engine, llm.cpu
+    plan = engine.options.devices
+    machine = {} if cpu is None else {"threads": cpu.n_threads, "isa": cpu.library.isa.value}
+    return {
+        **machine,
+        "n_ctx": engine.n_ctx,
+        "kv": engine.options.kv_type,
+        "chunk": engine.chunk,
+        "devices": ",".join([*plan.order, *(f"{block}:{name}" for block, name in plan.blocks)]),
+        "fusions_off": ",".join(sorted(engine.options.fusions_off)) or "none",
+    }

@@ -1,0 +1,92 @@
+"""`minfer trace`: every value of one forward, and the first that isn't what it should be."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from minfer_models.cli.options import Context, FusionsOff, KvType, ModelName, OutputFile, Threads, names
+
+if TYPE_CHECKING:
+    from minfer_models.cli.progress import Progress
+    from minfer_models.cli.tracing import Check, Forward, TracedNode
+
+
+def trace(
+    model: ModelName,
+    prompt: Annotated[str, typer.Option("-p", "--prompt", help="The text of the forward, taken literally.")],
+    against: Annotated[
+        str | None, typer.Option(metavar="BACKEND|FILE", help="What to hold the forward against.")
+    ] = None,
+    output: OutputFile = None,
+    n_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Trace a forward of the last N tokens; those before run first.")
+    ] = None,
+    backend: Annotated[str, typer.Option(help="The backend that is traced.")] = "cpu",
+    threads: Threads = None,
+    ctx: Context = None,
+    kv: KvType = "auto",
+    fusions_off: FusionsOff = "",
+) -> None:
+    """Show every value of one forward.
+
+    For each node: elements, min, max, mean, NaNs, and a hash of its bytes.
+
+    --against BACKEND (numpy: the ops' references) computes each node again from the operands that it really got, so
+    the node it stops at is the one whose kernel is wrong. --against FILE compares bits with a trace that -o wrote, and
+    stops at the first node that differs. Exit code 1 when something differs.
+    """
+    from minfer_ir.params import DevicePlan
+    from minfer_models.cli.loading import load_shown
+    from minfer_models.cli.output import write_text
+    from minfer_models.cli.progress import progress
+    from minfer_models.cli.tracing import AgainstBackend, AgainstFile, Forward, StoredTrace, require_backend
+    from minfer_models.settings import Settings
+
+    settings = Settings.from_env()
+    file = Path(against) if against is not None and Path(against).is_file() else None
+    stored = None if file is None else StoredTrace.read(file)
+    if against is not None and file is None:
+        require_backend(against)
+    options = {"n_ctx": ctx, "kv": kv, "threads": threads, "fusions_off": names(fusions_off)}
+    with progress() as shown, load_shown(model, shown, devices=DevicePlan((backend,)), **options) as llm:
+        forward = Forward(llm, prompt, n_tokens)
+        check: Check | None = None
+        if stored is not None and file is not None:
+            check = AgainstFile(file, stored, forward)
+        elif against is not None:
+            check = AgainstBackend(against, forward, settings)
+        nodes, difference = _walk(forward, check, shown, listed=check is None and output is None)
+        if difference is None and output is not None:
+            write_text(output, forward.stored(nodes).to_json())
+    if difference is not None:
+        typer.echo(difference)
+        raise typer.Exit(1)
+    if check is not None:
+        typer.echo(check.summary())
+    if output is not None:
+        typer.echo(f"{len(nodes)} nodes written to {output}", err=True)
+
+
+def _walk(forward: Forward, check: Check | None, shown: Progress, listed: bool) -> tuple[list[TracedNode], str | None]:
+    """The nodes up to the first that differs, and the report on that one."""
+    from minfer_models.cli.tracing import TracedNode
+
+    graph = forward.executable.graph
+    total = sum(len(split.nodes) for split in forward.executable.splits)
+    widths = max(len(n.name) for n in graph), max(len(n.op) for n in graph)
+    nodes: list[TracedNode] = []
+    if listed:
+        shown.stop()
+    for step in forward.steps(check is not None and check.needs_operands):
+        shown.show(f"tracing {step.node.name}", len(nodes), total)
+        node = TracedNode.of(step)
+        nodes.append(node)
+        if listed:
+            sys.stdout.write(f"{node.name:<{widths[0]}}  {node.op:<{widths[1]}}  {node.stats}\n")
+        if check is not None and (difference := check.difference(step, node)) is not None:
+            return nodes, difference
+    return nodes, None

@@ -1,0 +1,216 @@
+"""One forward of a model, traced; and what it can be held against: a backend, or a trace that was stored."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from minfer_ir.params import DevicePlan
+from minfer_ir.runtime.isolated import OnBackend, Referee, ReferenceOps, operand_values
+from minfer_ir.runtime.mismatch import find_mismatch
+from minfer_ir.runtime.trace import Step, ValueStats, traced
+from minfer_models.backends import backend_names, make_backends
+from minfer_models.cli.settings_view import settings_of
+from minfer_models.engine import ContextError, EngineError, EngineOptions, Rows, TokenSequence
+from minfer_models.engine.model import CheckedWeights
+from minfer_models.llm import LLM
+from minfer_models.settings import Settings
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TracedNode:
+    """A node of a trace, by name; `type` as the printer writes it."""
+
+    name: str
+    op: str
+    type: str
+    block: int | None
+    backend: str | None
+    stats: ValueStats
+
+    @classmethod
+    def of(cls, step: Step) -> TracedNode:
+        """The node of a step with its value's stats."""
+        node = step.node
+        return cls(node.name, node.op, str(node.type), node.block, node.backend, step.stats())
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTrace:
+    """A trace as a file keeps it: the model's file name, all token ids, how many of them the forward held."""
+
+    model: str
+    token_ids: list[int]
+    rows: int
+    settings: Mapping[str, Any]
+    nodes: list[TracedNode]
+
+    def to_json(self) -> str:
+        """The document, one node a line."""
+        head = {"version": VERSION, "model": self.model, "token_ids": self.token_ids, "rows": self.rows}
+        fields = json.dumps(head | {"settings": dict(self.settings)})
+        nodes = ",\n  ".join(json.dumps(_node_json(n)) for n in self.nodes)
+        return f'{fields[:-1]},\n "nodes": [\n  {nodes}\n ]}}\n'
+
+    @classmethod
+    def read(cls, path: Path) -> StoredTrace:
+        """The trace in a file; raises ValueError when it isn't one."""
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            if document["version"] != VERSION:
+                raise ValueError(f"it has version {document['version']!r}, this minfer reads {VERSION}")
+            nodes = [_node_of(record) for record in document["nodes"]]
+            ids = [int(i) for i in document["token_ids"]]
+            return cls(str(document["model"]), ids, int(document["rows"]), dict(document["settings"]), nodes)
+        except (ValueError, KeyError, TypeError) as error:
+            cause = f"no {error}" if isinstance(error, KeyError) else str(error)
+            raise ValueError(f"{path} isn't a trace that `minfer trace -o` wrote: {cause}") from None
+
+
+def require_backend(name: str) -> None:
+    """Raise EngineError, listing the backends, unless there is one called `name`."""
+    if name not in (known := backend_names()):
+        raise EngineError(f"--against {name}: no backend and no file is called that; backends: {', '.join(known)}")
+
+
+class Forward:
+    """The forward over the last `n_tokens` tokens of a prompt; those before it run first, untraced.
+
+    None takes the last forward that the engine itself would run. Raises ContextError when the prompt doesn't fit,
+    EngineError for more tokens than the prompt or a forward has.
+    """
+
+    def __init__(self, llm: LLM, prompt: str, n_tokens: int | None) -> None:
+        engine = llm.engine
+        self.llm, self.token_ids = llm, llm.tokenizer.encode(prompt, add_bos=None)
+        count = len(self.token_ids)
+        if not count:
+            raise EngineError("the prompt is empty: there is nothing to trace")
+        if count > engine.n_ctx:
+            raise ContextError(f"the prompt's {count} tokens exceed the available context size of {engine.n_ctx}")
+        self.rows = n_tokens if n_tokens is not None else (count - 1) % engine.chunk + 1
+        if not self.rows <= min(count, engine.chunk):
+            most = min(count, engine.chunk)
+            raise EngineError(f"--n-tokens is {self.rows}, but the prompt and a forward have at most {most}")
+        sequence = TokenSequence(engine, count)
+        if count > self.rows:
+            sequence.feed(self.token_ids[: -self.rows])
+        rows = Rows.of(sequence.id, self.token_ids[-self.rows :], count - self.rows)
+        params, self.inputs = engine.prepare(rows, "last")
+        self.executable = engine.executable(params)
+
+    def steps(self, keep_operands: bool) -> Iterator[Step]:
+        """The forward, node by node."""
+        return traced(self.executable, self.inputs, keep_operands)
+
+    def stored(self, nodes: list[TracedNode]) -> StoredTrace:
+        """What a file keeps of it."""
+        name = self.llm.engine.model.file.path.name
+        return StoredTrace(name, self.token_ids, self.rows, settings_of(self.llm), nodes)
+
+
+class Check(Protocol):
+    """Holds each step of a forward against something."""
+
+    @property
+    def needs_operands(self) -> bool:
+        """Whether steps must carry what their node read."""
+        ...
+
+    def difference(self, step: Step, node: TracedNode) -> str | None:
+        """None when the step is as it should be, else the report."""
+        ...
+
+    def summary(self) -> str:
+        """What was found when nothing differed."""
+        ...
+
+
+class AgainstBackend:
+    """Each node alone, on the operands it really got: by the ops' references for `numpy`, else on that backend."""
+
+    needs_operands = True
+
+    def __init__(self, name: str, forward: Forward, settings: Settings) -> None:
+        self._name, self._graph = name, forward.executable.graph
+        self._traced = "/".join(dict.fromkeys(s.backend for s in forward.executable.splits))
+        self._weights = CheckedWeights(forward.llm.engine.model.file)
+        self._checked = 0
+        self._skipped: Counter[str] = Counter()
+        self._referee: Referee = ReferenceOps(self._graph)
+        if name != "numpy":
+            options = EngineOptions(devices=DevicePlan((name,)), threads=settings.threads, isa=settings.isa)
+            backend = make_backends(options, settings)[0]
+            self._referee = OnBackend(self._graph, self._weights, backend, forward.inputs)
+
+    def difference(self, step: Step, node: TracedNode) -> str | None:
+        """The report on a node that isn't within its op's tolerance class."""
+        values = operand_values(self._graph, step, self._weights)
+        expected = self._referee.expected(step, values)
+        if isinstance(expected, str):
+            self._skipped[f"{step.node.op}: {expected}"] += 1
+            return None
+        self._checked += 1
+        found = find_mismatch(self._graph, step, values, expected)
+        return None if found is None else found.text(self._traced, self._name)
+
+    def summary(self) -> str:
+        """How many nodes agreed, and which weren't checked."""
+        skipped = "".join(f"\n{count} not checked, {reason}" for reason, count in self._skipped.items())
+        return f"{self._checked} nodes agree with {self._name}, each within its op's tolerance class{skipped}"
+
+
+class AgainstFile:
+    """Hashes of a stored trace, node by node by name. Raises ValueError for a trace of other tokens."""
+
+    needs_operands = False
+
+    def __init__(self, path: Path, stored: StoredTrace, forward: Forward) -> None:
+        if (stored.token_ids, stored.rows) != (forward.token_ids, forward.rows):
+            raise ValueError(
+                f"{path} is a trace of {stored.rows} of the tokens {stored.token_ids}, "
+                f"this one is of {forward.rows} of {forward.token_ids}: there is nothing to compare"
+            )
+        self._path = path
+        self._nodes = {node.name: node for node in stored.nodes}
+        self._equal = 0
+        now, then = settings_of(forward.llm), stored.settings
+        self._changes = [f"{k}: {then.get(k)} there, {v} here" for k, v in now.items() if then.get(k) != v]
+        if stored.model != forward.llm.engine.model.file.path.name:
+            self._changes.insert(0, f"model: {stored.model} there, {forward.llm.engine.model.file.path.name} here")
+
+    def difference(self, step: Step, node: TracedNode) -> str | None:
+        """The report on the first node with another hash or type."""
+        other = self._nodes.pop(node.name, None)
+        if other is None:
+            return self._report(f"{step.node} ({node.op}) isn't in {self._path}", node, None)
+        if (other.stats.hash, other.type) != (node.stats.hash, node.type):
+            return self._report(f"{step.node} ({node.op}) differs from {self._path}", node, other)
+        self._equal += 1
+        return None
+
+    def summary(self) -> str:
+        """How many nodes were equal, and what only the file has."""
+        only = f"; {len(self._nodes)} nodes are in the file only" if self._nodes else ""
+        return f"{self._equal} nodes have the same bits as in {self._path}{only}"
+
+    def _report(self, head: str, here: TracedNode, there: TracedNode | None) -> str:
+        stored = "not there" if there is None else f"{there.type}  {there.stats}"
+        changes = [f"  settings that differ: {'; '.join(self._changes)}"] if self._changes else []
+        return "\n".join([head, f"  here   {here.type}  {here.stats}", f"  there  {stored}", *changes])
+
+
+def _node_json(node: TracedNode) -> dict[str, Any]:
+    fields = {"name": node.name, "op": node.op, "type": node.type, "block": node.block, "backend": node.backend}
+    return fields | {"stats": node.stats.to_json()}
+
+
+def _node_of(record: Mapping[str, Any]) -> TracedNode:
+    fields = {name: record[name] for name in ("name", "op", "type", "block", "backend")}
+    return TracedNode(**fields, stats=ValueStats.from_json(record["stats"]))
