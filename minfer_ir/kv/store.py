@@ -116,14 +116,7 @@ class KvStore:
 
         Refused for a position beyond the arena, and for one beyond the sequence's reservation.
         """
-        capacity = self.reservation(seq_id).capacity
-        wanted = np.asarray(positions, np.int64).reshape(-1)
-        for odd in wanted[(wanted < 0) | (wanted >= capacity)][:1]:
-            if odd < 0:
-                raise KvError(f"sequence {seq_id}: position {odd} is negative")
-            if odd >= self.n_cells:
-                raise KvError(f"sequence {seq_id}: position {odd} is beyond the arena of {self.n_cells} cells")
-            raise KvError(f"sequence {seq_id}: position {odd} is beyond its reservation of {capacity} cells")
+        wanted = self._checked(seq_id, positions)
         return cells_at(self._reservations[seq_id].spans, wanted)
 
     def length_after(self, seq_id: int, positions: Ints) -> int:
@@ -132,9 +125,8 @@ class KvStore:
         Refused when the positions don't ascend, or would leave a position before them unwritten.
         """
         length = self.length(seq_id)
-        self.resolve(seq_id, positions)
         previous = -1
-        for position in np.asarray(positions, np.int64).reshape(-1).tolist():
+        for position in self._checked(seq_id, positions).tolist():
             if position <= previous:
                 raise KvError(f"sequence {seq_id}: position {position} comes after {previous}; rows must ascend")
             if position > length:
@@ -166,6 +158,18 @@ class KvStore:
         return ArenaStats(
             self.n_cells, reserved, sum(self._lengths.values()), len(free), longest, len(self._reservations)
         )
+
+    def _checked(self, seq_id: int, positions: Ints) -> NDArray[np.int64]:
+        """The positions as an array; refused for one outside of the sequence's reservation."""
+        capacity = self.reservation(seq_id).capacity
+        wanted = np.asarray(positions, np.int64).reshape(-1)
+        for odd in wanted[(wanted < 0) | (wanted >= capacity)][:1]:
+            if odd < 0:
+                raise KvError(f"sequence {seq_id}: position {odd} is negative")
+            if odd >= self.n_cells:
+                raise KvError(f"sequence {seq_id}: position {odd} is beyond the arena of {self.n_cells} cells")
+            raise KvError(f"sequence {seq_id}: position {odd} is beyond its reservation of {capacity} cells")
+        return wanted
 
     def _refuse_second(self, seq_id: int) -> None:
         if seq_id in self._reservations:

@@ -35,8 +35,8 @@ def check_grouped(seq_ids: Ints) -> list[tuple[int, int]]:
 def causal_window(store: KvStore, seq_ids: Ints, positions: Ints) -> Window:
     """int32 `[1]`: the cell of position 0, when all rows belong to one sequence whose window is one run."""
     rows = _row_runs(store, seq_ids, positions)
-    if len(groups := check_grouped(seq_ids)) != 1:
-        raise KvError(f"a causal window is for exactly one sequence, got {[s for s, _ in groups]}")
+    if len(owners := dict.fromkeys(seq_id for seq_id, _, _ in rows)) != 1:
+        raise KvError(f"a causal window is for exactly one sequence, got {list(owners)}")
     for seq_id, position, runs in rows:
         _check_runs(seq_id, position, runs, 1, "causal")
     return np.array([rows[0][2][0].cell], np.int32)

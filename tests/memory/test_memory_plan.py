@@ -12,7 +12,7 @@ from minfer_ir.evaluate import evaluate
 from minfer_ir.memory import plan_memory
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-LONG = settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
+LONG = settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def check_case(case: Case) -> None:
