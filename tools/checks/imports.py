@@ -28,10 +28,12 @@ def _allow(top: str, lazy: str = "") -> Allowed:
     return Allowed(frozenset(top.split()), frozenset(lazy.split()))
 
 
+TESTS_ONLY = "minfer_ir.testing.strategies"
+
 # longest prefix wins
 THIRD_PARTY = {
     "minfer_ir": _allow("numpy", "networkx"),
-    "minfer_ir.testing": _allow("numpy hypothesis pytest", "networkx"),
+    TESTS_ONLY: _allow("numpy hypothesis"),
     "minfer_kernels": _allow("numpy"),
     "minfer_kernels.cpu": _allow("numpy numba llvmlite"),
     "minfer_kernels.gpu": _allow("numpy torch triton"),
@@ -148,8 +150,8 @@ def _import_messages(module: str, imports: list[tuple[int, str, bool]]) -> Itera
         if top in LAYERS:
             if LAYERS[top] > LAYERS[package]:
                 yield line, f"{package} must not import {top}: imports run minfer_models -> minfer_kernels -> minfer_ir"
-            elif _within(target, "minfer_ir.testing") and not _within(module, "minfer_ir.testing"):
-                yield line, "minfer_ir.testing needs hypothesis: tests import it, the packages do not"
+            elif _within(target, TESTS_ONLY) and not _within(module, "minfer_ir.testing"):
+                yield line, f"{TESTS_ONLY} needs hypothesis: tests import it, the packages do not"
         elif top in allowed.top or (is_lazy and top in allowed.lazy) or top in sys.stdlib_module_names:
             continue
         elif top in allowed.lazy:
