@@ -31,7 +31,10 @@ def check_fill(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     if unknown := sorted(set(inputs) - set(wanted)):
         raise FillError(f"the graph has no inputs {', '.join(unknown)}; it has {', '.join(wanted)}")
     counts = np.asarray(inputs[N_ROWS]).reshape(-1)
-    return {key: _checked(node, np.asarray(inputs[key]), counts) for key, node in wanted.items()}
+    filled = {key: _checked(node, np.asarray(inputs[key]), counts) for key, node in wanted.items()}
+    if "window" in wanted and wanted["window"].type.shape == (1,):
+        _check_causal(filled["window"], filled["positions"], wanted["window"].attrs.limit)
+    return filled
 
 
 def _checked(node: Node, data: Array, counts: NDArray[np.int32]) -> Array:
@@ -65,8 +68,18 @@ def _check_range(key: str, data: Array, limit: int) -> None:
         raise FillError(f"{key}[{row}] is {int(data[row])}, not below {bound} {limit}" + " cells" * (key == "cells"))
 
 
+def _check_causal(window: Array, positions: Array, cells: int) -> None:
+    """The run of cells that a causal window starts reaches to the last position's."""
+    last = int(window[0]) + int(positions.max())
+    if last >= cells:
+        raise FillError(
+            f"position {int(positions.max())} of the sequence at cell {int(window[0])} would lie in cell {last}, "
+            f"outside the KV arena of {cells} cells"
+        )
+
+
 def _check_window(data: Array, cells: int) -> None:
-    """Every run of cells lies in the arena. A causal base is checked against the arena by the caller's positions."""
+    """Every run of cells lies in the arena."""
     if data.ndim == 1:
         return _check_range("window", data, cells)
     pairs = data.reshape(-1, 2) if data.shape[1] == 2 else data.reshape(-1, MAP_RUNS, 2).reshape(-1, 2)

@@ -91,6 +91,10 @@ BAD_FILLS = {
     "length": ({"positions": [0, 1, 2, 3]}, r"positions has shape \(4,\), this step needs \(5,\)"),
     "float": ({"token_ids": [3.0, 1, 4, 1, 5]}, "holds float64, expected i32"),
     "base": ({"window": [32]}, r"window\[0\] is 32"),
+    "causal end": (
+        {"window": [28]},
+        "position 4 of the sequence at cell 28 would lie in cell 32, outside the KV arena",
+    ),
     "rows": ({"n_rows": [9, 1]}, "9 token rows don't fit"),
     "no rows": ({"n_rows": [0, 1]}, "0 token rows don't fit"),
     "output": ({"output_ids": [8]}, r"output_ids\[0\] is 8"),
