@@ -154,8 +154,9 @@ class Graph:
     def ordered(nodes: Iterable[Node], outputs: Sequence[int]) -> Graph:
         """A graph from nodes in any order whose `sources` refer to their ids; ids are renumbered.
 
-        The order is stable: of the nodes that are ready, the one that came first is next. Raises GraphError for a
-        missing source or a cycle, naming the nodes on it.
+        The order is stable: of the nodes that are ready, the one that came first is next. A store waits for the other
+        readers of the version that it overwrites. Raises GraphError for a missing source or a cycle, naming the nodes
+        on it.
         """
         pending = list(nodes)
         by_id = {n.id: n for n in pending}
@@ -176,10 +177,7 @@ def storage_source(node: Node) -> int | None:
     """The source whose storage `node` shares: a view's source, or the region that a store writes into."""
     if node.view is not None:
         return node.view.source
-    writes = node.spec.writes
-    if writes is None:
-        return None
-    return node.sources[[slot.name for slot in node.spec.operands].index(writes)]
+    return None if node.spec.writes is None else _written_source(node)
 
 
 def make_alias(spec: Op, attrs: Any, source: Node) -> ViewAlias | None:
@@ -216,32 +214,64 @@ def _verify_view(graph: Graph, node: Node) -> None:
 
 def _stable_order(nodes: Sequence[Node], by_id: Mapping[int, Node]) -> list[Node]:
     position = {n.id: i for i, n in enumerate(nodes)}
-    waiting = {n.id: len(set(n.sources)) for n in nodes}
-    users: dict[int, list[int]] = {n.id: [] for n in nodes}
-    for node in nodes:
-        for source in set(node.sources):
-            if source not in by_id:
-                raise GraphError(f"{node} reads %{source}, which isn't in the graph")
-            users[source].append(node.id)
+    needs = _dependencies(nodes, by_id)
+    waiting = {i: len(before) for i, before in needs.items()}
+    followers: dict[int, list[int]] = {n.id: [] for n in nodes}
+    for i, before in needs.items():
+        for other in before:
+            followers[other].append(i)
     ready = [position[i] for i, count in waiting.items() if not count]
     heapq.heapify(ready)
     order: list[Node] = []
     while ready:
         node = nodes[heapq.heappop(ready)]
         order.append(node)
-        for user in users[node.id]:
-            waiting[user] -= 1
-            if not waiting[user]:
-                heapq.heappush(ready, position[user])
+        for follower in followers[node.id]:
+            waiting[follower] -= 1
+            if not waiting[follower]:
+                heapq.heappush(ready, position[follower])
     if len(order) < len(nodes):
-        raise GraphError(f"the graph has a cycle: {_cycle(nodes, {n.id for n in order})}")
+        raise GraphError(f"the graph has a cycle: {_cycle(nodes, needs, {n.id for n in order})}")
     return order
 
 
-def _cycle(nodes: Sequence[Node], done: set[int]) -> str:
+def _dependencies(nodes: Sequence[Node], by_id: Mapping[int, Node]) -> dict[int, set[int]]:
+    """The nodes that have to come before each: its sources, and for a store the readers of what it overwrites."""
+    needs = {n.id: set(n.sources) for n in nodes}
+    for node in nodes:
+        if missing := [s for s in node.sources if s not in by_id]:
+            raise GraphError(f"{node} reads %{missing[0]}, which isn't in the graph", node)
+    stores = [n for n in nodes if n.spec.effect == "writes_kv"]
+    if not stores:
+        return needs
+    readers: dict[int, set[int]] = {}
+    for node in nodes:
+        for source in node.sources:
+            readers.setdefault(_unviewed(by_id, source), set()).add(node.id)
+    for store in stores:
+        written = _unviewed(by_id, _written_source(store))
+        rivals = {n.id for n in stores if _unviewed(by_id, _written_source(n)) == written}
+        needs[store.id] |= readers[written] - rivals
+    return needs
+
+
+def _written_source(store: Node) -> int:
+    return store.sources[[slot.name for slot in store.spec.operands].index(store.spec.writes or "")]
+
+
+def _unviewed(by_id: Mapping[int, Node], node_id: int) -> int:
+    """The node that a chain of views starts from; the aliases may not be derived yet. A cycle of views ends it."""
+    seen = {node_id}
+    while by_id[node_id].spec.effect == "view" and (source := by_id[node_id].sources[0]) not in seen:
+        seen.add(source)
+        node_id = source
+    return node_id
+
+
+def _cycle(nodes: Sequence[Node], needs: Mapping[int, set[int]], done: set[int]) -> str:
     import networkx
 
-    edges = networkx.DiGraph([(s, n.id) for n in nodes if n.id not in done for s in n.sources if s not in done])
+    edges = networkx.DiGraph([(s, n.id) for n in nodes if n.id not in done for s in needs[n.id] if s not in done])
     names = {n.id: n.name for n in nodes}
     found: list[tuple[int, int]] = list(networkx.find_cycle(edges))  # pyright: ignore
     cycle = [names[source] for source, _ in found]

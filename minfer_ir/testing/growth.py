@@ -50,11 +50,17 @@ class Growth:
         return f"{kind}{self._keys}"
 
     def keep(self, node: Node) -> Node:
-        """Offer a value to later ops. A store takes the place of the region that it wrote."""
+        """Offer a value to later ops. A store takes the place of the version that it overwrote, and of its views."""
         if node.spec.effect == "writes_kv":
-            self.pool.remove(self.pool[[n.id for n in self.pool].index(node.sources[0])])
+            self.pool = [n for n in self.pool if self._unviewed(n) != node.sources[0]]
         self.pool.append(node)
         return node
+
+    def _unviewed(self, node: Node) -> int:
+        by_id = {n.id: n for n in self.pool}
+        while node.view is not None and node.view.source in by_id:
+            node = by_id[node.view.source]
+        return node.id if node.view is None else node.view.source
 
     def input(self, shape: tuple[int, ...], dtype: str, rows: RowAxis | None, limit: int | None = None) -> Node:
         """A new input."""
