@@ -16,9 +16,7 @@ from minfer_kernels.cpu.simd import (
 
 
 @kernel
-def rows(
-    x: Ptr, out: Ptr, rows_at: Ptr, width: Int, x_stride: Int, out_stride: Int, tid: Int, n_threads: Int
-) -> None:
+def rows(x: Ptr, out: Ptr, rows_at: Ptr, width: Int, x_stride: Int, out_stride: Int, tid: Int, n_threads: Int) -> None:
     """Rows of contiguous elements."""
     pieces = ceil_div(width, COLUMNS)
     items = load_i32(rows_at) * pieces

@@ -99,9 +99,7 @@ swiglu = _binary(swiglu_lanes)
 
 
 @kernel
-def silu(
-    x: Ptr, out: Ptr, rows_at: Ptr, width: Int, x_stride: Int, out_stride: Int, tid: Int, n_threads: Int
-) -> None:
+def silu(x: Ptr, out: Ptr, rows_at: Ptr, width: Int, x_stride: Int, out_stride: Int, tid: Int, n_threads: Int) -> None:
     """out = x / (1 + exp(-x))."""
     unary_rows(silu_ignoring, x, out, load_i32(rows_at), width, x_stride, out_stride, 0.0, tid, n_threads)
 
