@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import lane_oracle
 import numpy as np
 import pytest
 from cpu_harness import VARIANTS, Array, Runner, gaps_untouched, guarded, strided_rows
@@ -146,6 +147,21 @@ def test_attention_is_exact_within_tolerance_in_every_mode(
     assert (results["causal"][np.array(lengths) == 0] == 0).all()
     for mode, result in results.items():
         assert result.tobytes() == results["causal"].tobytes(), mode
+
+
+@pytest.mark.parametrize("cell_type", ["f32", "f16"])
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=lambda g: "x".join(map(str, g)))
+def test_attention_follows_its_documented_order_bit_by_bit(
+    cpu: Cpu, geometry: tuple[int, int, int], cell_type: str
+) -> None:
+    heads, kv_heads, dim = geometry
+    p = draw(6, [1, 7, 64, 131], *geometry, cell_type)
+    result = attend(cpu[Isa.AVX2], p, place(p, "causal", 0))
+    for t, n in enumerate(p.lengths):
+        for h in range(heads):
+            columns = slice(h * kv_heads // heads * dim, (h * kv_heads // heads + 1) * dim)
+            expected = lane_oracle.attention(p.q[t, h], p.k[:n, columns], p.v[:n, columns], p.scale)
+            assert result[t, h].tobytes() == expected.tobytes(), (t, h)
 
 
 @pytest.mark.parametrize("cell_type", ["f32", "f16"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import lane_oracle
 import numpy as np
 import pytest
 from cpu_harness import VARIANTS, Array, Runner, gaps_untouched, guarded, strided_rows
@@ -175,6 +176,18 @@ def test_softmax_gives_masked_elements_exactly_nothing(cpu: Cpu) -> None:
     x = guarded(np.array([[-np.inf, 0.0, -np.inf, 0.0, -np.inf]], np.float32))
     run_rows(cpu[Isa.AVX2], "softmax.softmax", 1, {"x": x}, x, width=5)
     assert x.tolist() == [[0.0, 0.5, 0.0, 0.5, 0.0]]
+
+
+@pytest.mark.parametrize("width", [*WIDTHS, 31, 33, 47, 100])
+def test_reductions_follow_their_documented_order_bit_by_bit(cpu: Cpu, width: int) -> None:
+    x, weight = guarded(3 * draw(18, 2, width)), guarded(draw(19, width))
+    normed, weights = guarded(np.zeros_like(x)), guarded(np.zeros_like(x))
+    strides = {"width": width, "x_stride": 4 * width, "out_stride": 4 * width, "rows_at": bucket(2)}
+    cpu[Isa.AVX2].run("norm.rms_norm", x=x, weight=weight, out=normed, eps=EPS, **strides)
+    cpu[Isa.AVX2].run("softmax.softmax", x=x, out=weights, **strides)
+    for row in range(2):
+        assert normed[row].tobytes() == lane_oracle.rms_norm(x[row], weight, EPS).tobytes()
+        assert weights[row].tobytes() == lane_oracle.softmax(x[row]).tobytes()
 
 
 @settings(max_examples=30, deadline=None)
