@@ -47,7 +47,7 @@ class LiveLine:
         if self._stopped:
             return
         if self._live is None:
-            self._live = _live_line()
+            self._live = _live_line(text)
             self._live.start()
         if total is None:
             self._live.update(0, description=text, completed=0, total=None)
@@ -100,7 +100,7 @@ class PlainLines:
         self.stop()
 
 
-def _live_line() -> Any:
+def _live_line(text: str) -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
@@ -112,6 +112,8 @@ def _live_line() -> Any:
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,
+        redirect_stdout=False,  # the model's text passes by, piece by piece
+        redirect_stderr=False,
     )
-    bars.add_task("", total=None)
+    bars.add_task(text, total=None)
     return bars

@@ -14,6 +14,7 @@ from minfer_models.cli.command import INTERRUPTED
 from minfer_models.cli.options import Context, FusionsOff, KvType, ModelName, Threads, names
 
 if TYPE_CHECKING:
+    from minfer_models.cli.progress import Progress
     from minfer_models.generation import Generation
     from minfer_models.llm import LLM
 
@@ -69,6 +70,7 @@ def run(
                 generation = llm.chat(messages, max_tokens=limit, **sampling)
             else:
                 generation = llm.generate(text, max_tokens=limit, **sampling)
+            _plan_forwards(llm, generation.usage.prompt_tokens, shown)
             shown.show(f"reading the prompt, {generation.usage.prompt_tokens} tokens")
             out = _Collected(None if as_json else _stdout_writer(), shown.stop)
             interrupted = _consume(generation, out)
@@ -102,6 +104,14 @@ class _Collected:
         self._first()
         if self._write is not None and not self.text.endswith("\n"):
             self._write("\n")
+
+
+def _plan_forwards(llm: LLM, n_tokens: int, shown: Progress) -> None:
+    """Plan what the prompt needs before its time is taken: a plan is made once per process and is no part of a rate."""
+    engine = llm.engine
+    for rows in dict.fromkeys(min(n_tokens - start, engine.chunk) for start in range(0, n_tokens, engine.chunk)):
+        shown.show(f"planning a forward of {rows} tokens")
+        engine.lowered(engine.params(rows))
 
 
 def _consume(generation: Generation, out: _Collected) -> bool:

@@ -179,31 +179,37 @@ class AgainstFile:
             )
         self._path = path
         self._nodes = {node.name: node for node in stored.nodes}
-        self._equal = 0
+        self._equal, self._only_here = 0, 0
         now, then = settings_of(forward.llm), stored.settings
         self._changes = [f"{k}: {then.get(k)} there, {v} here" for k, v in now.items() if then.get(k) != v]
         if stored.model != forward.llm.engine.model.file.path.name:
             self._changes.insert(0, f"model: {stored.model} there, {forward.llm.engine.model.file.path.name} here")
 
     def difference(self, step: Step, node: TracedNode) -> str | None:
-        """The report on the first node with another hash or type."""
+        """The report on the first node with another hash or type; nodes that only one side has are counted."""
         other = self._nodes.pop(node.name, None)
         if other is None:
-            return self._report(f"{step.node} ({node.op}) isn't in {self._path}", node, None)
-        if (other.stats.hash, other.type) != (node.stats.hash, node.type):
-            return self._report(f"{step.node} ({node.op}) differs from {self._path}", node, other)
-        self._equal += 1
-        return None
+            self._only_here += 1
+            return None
+        if (other.stats.hash, other.type) == (node.stats.hash, node.type):
+            self._equal += 1
+            return None
+        return "\n".join(
+            [
+                f"{step.node} ({node.op}) differs from {self._path}",
+                f"  here   {node.type}  {node.stats}",
+                f"  there  {other.type}  {other.stats}",
+                *(f"  setting that differs: {change}" for change in self._changes),
+            ]
+        )
 
     def summary(self) -> str:
-        """How many nodes were equal, and what only the file has."""
-        only = f"; {len(self._nodes)} nodes are in the file only" if self._nodes else ""
-        return f"{self._equal} nodes have the same bits as in {self._path}{only}"
-
-    def _report(self, head: str, here: TracedNode, there: TracedNode | None) -> str:
-        stored = "not there" if there is None else f"{there.type}  {there.stats}"
-        changes = [f"  settings that differ: {'; '.join(self._changes)}"] if self._changes else []
-        return "\n".join([head, f"  here   {here.type}  {here.stats}", f"  there  {stored}", *changes])
+        """How many nodes were equal, and how many only one side has."""
+        lines = [f"{self._equal} nodes have the same bits as in {self._path}"]
+        if self._only_here or self._nodes:
+            lines.append(f"{self._only_here} nodes are only here and {len(self._nodes)} only there, uncompared")
+            lines += [f"setting that differs: {change}" for change in self._changes]
+        return "\n".join(lines)
 
 
 def _node_json(node: TracedNode) -> dict[str, Any]:
