@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from minfer_kernels.cpu.features import Isa
+from minfer_kernels.cpu.features import HostFeatures, Isa
 from minfer_kernels.cpu.library import KernelLibrary
 from minfer_kernels.cpu.tape import TapeBuilder
 from minfer_kernels.cpu.threads import ThreadPool
@@ -21,6 +21,9 @@ from minfer_kernels.cpu.threads import ThreadPool
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "test-kernels"
 Array = NDArray[Any]
 _PAGE = mmap.PAGESIZE
+_HOST = HostFeatures.detect()
+ISAS = [isa for isa in Isa if not _HOST.missing(isa)]
+BEST = _HOST.best_isa()
 
 
 def guarded(values: Array) -> Array:
@@ -92,11 +95,11 @@ def _operand(value: Any) -> int | float:
 
 @contextmanager
 def runners() -> Iterator[Mapping[Isa, Runner]]:
-    made = {isa: Runner(isa) for isa in Isa}
+    made = {isa: Runner(isa) for isa in ISAS}
     yield made
     for runner in made.values():
         runner.close()
 
 
-# Every way a kernel can run: the first is what the others are compared with.
-VARIANTS = [(Isa.AVX2, 1), (Isa.AVX2, 2), (Isa.AVX2, 3), (Isa.PORTABLE, 1)]
+# Every way a kernel can run here: the first is what the others are compared with.
+VARIANTS = [(BEST, 1), (BEST, 2), (BEST, 3), (Isa.PORTABLE, 1)]

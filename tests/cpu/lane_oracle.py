@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from cpu_harness import Array
 
 f32 = np.float32
 
 
-def fma(x: Array, y: Array, z: Array) -> Array:
+def fma(x: Any, y: Any, z: Any) -> Any:
     """x * y + z rounded once: the product is exact in float64, and a second rounding matters once in 2**29."""
     return (np.float64(x) * np.float64(y) + np.float64(z)).astype(f32)
 
@@ -20,7 +22,7 @@ def lanes(values: Array, fill: float = 0.0) -> Array:
     return padded.reshape(-1, 8)
 
 
-def sum_lanes(v: Array) -> np.float32:
+def sum_lanes(v: Array) -> Any:
     return f32(((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7])))
 
 
@@ -40,7 +42,7 @@ def exp(x: Array) -> Array:
     return p * np.ldexp(f32(1), half) * np.ldexp(f32(1), exponent - half)
 
 
-def sum_of_squares(x: Array) -> np.float32:
+def sum_of_squares(x: Array) -> Any:
     vectors = lanes(x)
     partial = np.zeros((4, 8), f32)
     whole = len(x) // 32 * 4
@@ -89,7 +91,7 @@ def attention(q: Array, k: Array, v: Array, scale: float) -> Array:
     return out / total
 
 
-def _score(query: Array, key: Array) -> np.float32:
+def _score(query: Array, key: Array) -> Any:
     lane_sums = np.zeros(8, f32)
     for q, k in zip(query, key, strict=True):
         lane_sums = fma(q, k, lane_sums)

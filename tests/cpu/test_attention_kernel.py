@@ -10,7 +10,7 @@ from typing import Any
 import lane_oracle
 import numpy as np
 import pytest
-from cpu_harness import VARIANTS, Array, Runner, gaps_untouched, guarded, strided_rows
+from cpu_harness import BEST, VARIANTS, Array, Runner, gaps_untouched, guarded, strided_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -142,7 +142,7 @@ def test_attention_is_exact_within_tolerance_in_every_mode(
 ) -> None:
     p = draw(1, lengths, *geometry, cell_type)
     expected = exact(p)
-    results = {mode: attend(cpu[Isa.AVX2], p, place(p, mode, 3), gap=5) for mode in ("causal", "span", "map")}
+    results = {mode: attend(cpu[BEST], p, place(p, mode, 3), gap=5) for mode in ("causal", "span", "map")}
     np.testing.assert_allclose(results["causal"], expected, rtol=0, atol=ATTENTION * float(np.abs(p.v).max()))
     assert (results["causal"][np.array(lengths) == 0] == 0).all()
     for mode, result in results.items():
@@ -156,7 +156,7 @@ def test_attention_follows_its_documented_order_bit_by_bit(
 ) -> None:
     heads, kv_heads, dim = geometry
     p = draw(6, [1, 7, 64, 131], *geometry, cell_type)
-    result = attend(cpu[Isa.AVX2], p, place(p, "causal", 0))
+    result = attend(cpu[BEST], p, place(p, "causal", 0))
     for t, n in enumerate(p.lengths):
         for h in range(heads):
             columns = slice(h * kv_heads // heads * dim, (h * kv_heads // heads + 1) * dim)
@@ -185,10 +185,10 @@ def test_rows_alone_equal_rows_together(
     cpu: Cpu, lengths: list[int], geometry: tuple[int, int, int], cell_type: str, mode: str, seed: int
 ) -> None:
     p = draw(seed, lengths, *geometry, cell_type)
-    together = attend(cpu[Isa.AVX2], p, place(p, mode, 1), n_threads=2)
+    together = attend(cpu[BEST], p, place(p, mode, 1), n_threads=2)
     row = seed % len(lengths)
     alone = Problem(p.q[row : row + 1], p.k, p.v, lengths[row : row + 1], p.n_kv_heads)
-    assert attend(cpu[Isa.AVX2], alone, place(alone, mode, 11)).tobytes() == together[row : row + 1].tobytes()
+    assert attend(cpu[BEST], alone, place(alone, mode, 11)).tobytes() == together[row : row + 1].tobytes()
 
 
 @pytest.mark.parametrize("mode", ["span", "map"])
@@ -205,9 +205,9 @@ def test_rows_of_different_sequences_share_a_forward(cpu: Cpu, mode: str) -> Non
     for row, (s, n) in enumerate(zip(starts, both.lengths, strict=True)):
         runs[row] = (s, 2 + row), (7, 0), (s + 2 + row, n - 2 - row), (0, 0)
     placed = Placed(mode, guarded(k), guarded(v), [0] * 5, guarded(spans if mode == "span" else runs))
-    together = attend(cpu[Isa.AVX2], both, placed)
+    together = attend(cpu[BEST], both, placed)
     for part, problem in ((together[:3], first), (together[3:], second)):
-        assert part.tobytes() == attend(cpu[Isa.AVX2], problem, place(problem, "span", 0)).tobytes()
+        assert part.tobytes() == attend(cpu[BEST], problem, place(problem, "span", 0)).tobytes()
 
 
 RUNS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40)), min_size=4, max_size=4)
@@ -223,17 +223,17 @@ def test_any_runs_equal_the_same_cells_in_order(cpu: Cpu, rows: list[list[tuple[
     window = np.array([[(10 * cell, n) for cell, n in runs] for runs in rows], np.int32)
     lengths = [sum(n for _, n in runs) for runs in rows]
     together = attend(
-        cpu[Isa.AVX2], Problem(q, k, v, lengths, 1), Placed("map", guarded(k), guarded(v), [0] * len(rows), window)
+        cpu[BEST], Problem(q, k, v, lengths, 1), Placed("map", guarded(k), guarded(v), [0] * len(rows), window)
     )
     for row, runs in enumerate(rows):
         cells = np.concatenate([np.arange(10 * cell, 10 * cell + n) for cell, n in runs])
         kept = cells if len(cells) else [0]
         alone = Problem(q[row : row + 1], k[kept], v[kept], [lengths[row]], 1)
-        assert attend(cpu[Isa.AVX2], alone, place(alone, "span", 0)).tobytes() == together[row].tobytes()
+        assert attend(cpu[BEST], alone, place(alone, "span", 0)).tobytes() == together[row].tobytes()
 
 
 def test_every_thread_works_in_its_own_scratch(cpu: Cpu) -> None:
     p = draw(5, [70] * 64, 4, 2, 16, "f16")
     scratch = np.full((3, attention_scratch_bytes(4, 2, 16)), 255, np.uint8)
-    attend(cpu[Isa.AVX2], p, place(p, "causal", 0), 3, scratch=scratch)
+    attend(cpu[BEST], p, place(p, "causal", 0), 3, scratch=scratch)
     assert (scratch != 255).any(axis=1).all()

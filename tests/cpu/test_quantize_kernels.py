@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from cpu_harness import VARIANTS, Array, Runner, guarded, strided_rows
+from cpu_harness import BEST, VARIANTS, Array, Runner, guarded, strided_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,7 +69,7 @@ def test_fused_quantization_equals_its_parts(cpu: Cpu, block: int, rows: int, bl
     y = strided_rows(rng.standard_normal((rows, width), dtype=np.float32), 1)
     weight = guarded(rng.standard_normal(width, dtype=np.float32))
     x[0, 3] = 1e30
-    runner = cpu[Isa.AVX2]
+    runner = cpu[BEST]
     gated, normed = (guarded(np.zeros((rows, width), np.float32)) for _ in range(2))
     strides = {"x_stride": x.strides[0], "out_stride": 4 * width, "width": width, "rows_at": bucket(rows)}
     runner.run("elementwise.swiglu", x=x, y=y, out=gated, y_stride=y.strides[0], **strides)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from cpu_harness import VARIANTS, Array, Runner, gaps_untouched, guarded, strided_rows
+from cpu_harness import BEST, VARIANTS, Array, Runner, gaps_untouched, guarded, strided_rows
 
 from minfer_kernels.cpu import tolerances
 from minfer_kernels.cpu.features import Isa
@@ -60,7 +60,7 @@ def test_rope(cpu: Cpu, pairs: str, heads: int, dim: int, dims: int) -> None:
         np.testing.assert_array_equal(out[..., dims:], x[..., dims:])
         outs.append(out.tobytes())
     in_place = strided_rows(x, 3)
-    assert rope(cpu[Isa.AVX2], pairs, in_place, in_place, dims).tobytes() == outs[0]
+    assert rope(cpu[BEST], pairs, in_place, in_place, dims).tobytes() == outs[0]
     assert len(set(outs)) == 1
 
 
@@ -68,6 +68,6 @@ def test_rope(cpu: Cpu, pairs: str, heads: int, dim: int, dims: int) -> None:
 def test_both_pairings_give_the_same_bits_for_permuted_elements(cpu: Cpu, heads: int, dim: int, dims: int) -> None:
     x = guarded(np.random.default_rng(2).standard_normal((5, heads, dim), dtype=np.float32))
     order = np.concatenate([np.arange(dims).reshape(2, dims // 2).T.reshape(-1), np.arange(dims, dim)])
-    neox = rope(cpu[Isa.AVX2], "neox", x, guarded(np.zeros_like(x)), dims)
-    interleaved = rope(cpu[Isa.AVX2], "interleaved", guarded(x[..., order]), guarded(np.zeros_like(x)), dims)
+    neox = rope(cpu[BEST], "neox", x, guarded(np.zeros_like(x)), dims)
+    interleaved = rope(cpu[BEST], "interleaved", guarded(x[..., order]), guarded(np.zeros_like(x)), dims)
     assert interleaved.tobytes() == neox[..., order].tobytes()

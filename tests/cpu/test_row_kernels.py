@@ -8,7 +8,7 @@ from typing import Any
 import lane_oracle
 import numpy as np
 import pytest
-from cpu_harness import VARIANTS, Array, Runner, gaps_untouched, guarded, strided_rows
+from cpu_harness import BEST, VARIANTS, Array, Runner, gaps_untouched, guarded, strided_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,7 +67,7 @@ def test_binary(cpu: Cpu, name: str, width: int) -> None:
 def test_one_row_of_y_serves_every_row_and_x_may_be_the_output(cpu: Cpu, width: int) -> None:
     x, y = guarded(draw(3, 4, width)), guarded(draw(4, width))
     expected = x + y
-    run_rows(cpu[Isa.AVX2], "elementwise.add", 2, {"x": x, "y": y}, x, width=width)
+    run_rows(cpu[BEST], "elementwise.add", 2, {"x": x, "y": y}, x, width=width)
     np.testing.assert_array_equal(x, expected)
 
 
@@ -88,7 +88,7 @@ def test_silu_and_scale(cpu: Cpu, width: int) -> None:
 def test_silu_keeps_infinities_nans_and_signs(cpu: Cpu) -> None:
     x = guarded(np.array([[np.inf, -np.inf, np.nan, 0.0, -0.0, -200.0, 200.0, 1e-40, -88.0]], np.float32))
     out = guarded(np.zeros_like(x))
-    run_rows(cpu[Isa.AVX2], "elementwise.silu", 1, {"x": x}, out, width=x.shape[1])
+    run_rows(cpu[BEST], "elementwise.silu", 1, {"x": x}, out, width=x.shape[1])
     assert out[0, 0] == np.inf and np.isnan(out[0, 1:3]).all()
     assert out[0, 3:7].tolist() == [0.0, 0.0, 0.0, 200.0] and np.signbit(out[0, 4:6]).all()
     np.testing.assert_allclose(out[0, 7:], silu(x[0, 7:]), rtol=tolerances.SILU, atol=2e-45)
@@ -98,7 +98,7 @@ def test_rows_past_the_actual_ones_are_left_alone(cpu: Cpu) -> None:
     x = draw(6, 8, 24)
     out = guarded(np.full_like(x, 7))
     for actual in (0, 3):
-        cpu[Isa.AVX2].run(
+        cpu[BEST].run(
             "elementwise.add", 3, x=x, y=x, out=out, rows_at=bucket(actual), width=24,
             x_stride=96, y_stride=96, out_stride=96,
         )  # fmt: skip
@@ -151,7 +151,7 @@ def test_qk_norm_is_rms_norm_of_every_head(cpu: Cpu, heads: int, dim: int) -> No
         outs.append(out.tobytes())
         np.testing.assert_allclose(out, exact_norm(x, weight), rtol=tolerances.NORM)
     heads_alone, rows = guarded(x.reshape(-1, dim)), guarded(np.zeros((4 * heads, dim), np.float32))
-    cpu[Isa.AVX2].run(
+    cpu[BEST].run(
         "norm.rms_norm", x=heads_alone, weight=weight, out=rows, rows_at=bucket(4 * heads), width=dim,
         x_stride=4 * dim, out_stride=4 * dim, eps=EPS,
     )  # fmt: skip
@@ -174,7 +174,7 @@ def test_softmax(cpu: Cpu, width: int) -> None:
 
 def test_softmax_gives_masked_elements_exactly_nothing(cpu: Cpu) -> None:
     x = guarded(np.array([[-np.inf, 0.0, -np.inf, 0.0, -np.inf]], np.float32))
-    run_rows(cpu[Isa.AVX2], "softmax.softmax", 1, {"x": x}, x, width=5)
+    run_rows(cpu[BEST], "softmax.softmax", 1, {"x": x}, x, width=5)
     assert x.tolist() == [[0.0, 0.5, 0.0, 0.5, 0.0]]
 
 
@@ -183,8 +183,8 @@ def test_reductions_follow_their_documented_order_bit_by_bit(cpu: Cpu, width: in
     x, weight = guarded(3 * draw(18, 2, width)), guarded(draw(19, width))
     normed, weights = guarded(np.zeros_like(x)), guarded(np.zeros_like(x))
     strides = {"width": width, "x_stride": 4 * width, "out_stride": 4 * width, "rows_at": bucket(2)}
-    cpu[Isa.AVX2].run("norm.rms_norm", x=x, weight=weight, out=normed, eps=EPS, **strides)
-    cpu[Isa.AVX2].run("softmax.softmax", x=x, out=weights, **strides)
+    cpu[BEST].run("norm.rms_norm", x=x, weight=weight, out=normed, eps=EPS, **strides)
+    cpu[BEST].run("softmax.softmax", x=x, out=weights, **strides)
     for row in range(2):
         assert normed[row].tobytes() == lane_oracle.rms_norm(x[row], weight, EPS).tobytes()
         assert weights[row].tobytes() == lane_oracle.softmax(x[row]).tobytes()
@@ -201,7 +201,7 @@ def test_rows_alone_equal_rows_together(cpu: Cpu, rows: int, width: int, row: in
         ("elementwise.silu", {}),
     ):
         together, alone = guarded(np.zeros_like(x)), guarded(np.zeros((1, width), np.float32))
-        run = cpu[Isa.AVX2].run
+        run = cpu[BEST].run
         strides = {"width": width, "x_stride": 4 * width, "out_stride": 4 * width}
         run(kernel, 2, x=guarded(x), out=together, rows_at=bucket(rows), **strides, **rest)
         run(kernel, 1, x=guarded(x[row]), out=alone, rows_at=bucket(1), **strides, **rest)
@@ -221,7 +221,7 @@ def test_copy_rows(cpu: Cpu, width: int) -> None:
 def test_copy_of_a_permuted_view(cpu: Cpu, axes: tuple[int, ...]) -> None:
     view = np.transpose(guarded(draw(16, 3, 2, 5, 7)), axes)
     out = guarded(np.zeros(view.shape, np.float32))
-    cpu[Isa.AVX2].run(
+    cpu[BEST].run(
         "copy.strided", 2, x=view, out=out, rows_at=bucket(3), n1=view.shape[1], n2=view.shape[2], n3=view.shape[3],
         x_stride=view.strides[0], stride1=view.strides[1], stride2=view.strides[2], stride3=view.strides[3],
     )  # fmt: skip

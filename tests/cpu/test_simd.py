@@ -11,7 +11,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
-from cpu_harness import Array, guarded
+from cpu_harness import ISAS, Array, guarded
 
 from minfer_kernels.cpu import simd, tolerances
 from minfer_kernels.cpu.compile import KernelCompiler
@@ -48,7 +48,7 @@ class Native:
 
 @pytest.fixture(scope="module")
 def native() -> Iterator[Mapping[Isa, Native]]:
-    yield {isa: Native(isa) for isa in Isa}
+    yield {isa: Native(isa) for isa in ISAS}
 
 
 @cache
@@ -72,11 +72,11 @@ def mapped(apply: Callable[..., Any], sources: int) -> Kernel:
 def on_both(native: Mapping[Isa, Native], apply: Callable[..., Any], *sources: Array) -> Array:
     """The result, after checking that the instruction sets agree in every bit."""
     results = []
-    for isa in Isa:
+    for isa in ISAS:
         out = guarded(np.zeros_like(sources[0]))
         native[isa](mapped(apply, len(sources)), *map(guarded, sources), out, out.size)
         results.append(out)
-    assert results[0].tobytes() == results[1].tobytes()
+    assert len({r.tobytes() for r in results}) == 1
     return results[0]
 
 
@@ -190,7 +190,7 @@ def narrow_f16(x: Ptr, out: Ptr, n: Int) -> None:
         simd.store_f16x8(out + 2 * i, simd.load_f32x8(x + 4 * i))
 
 
-@pytest.mark.parametrize("isa", Isa)
+@pytest.mark.parametrize("isa", ISAS)
 def test_every_half_widens_exactly(native: Mapping[Isa, Native], isa: Isa) -> None:
     halves = np.arange(65536, dtype=np.uint16)
     out = np.zeros(65536, f32)
@@ -203,7 +203,7 @@ def test_every_half_widens_exactly(native: Mapping[Isa, Native], isa: Isa) -> No
     assert out.tobytes() == (halves.astype(np.uint32) << 16).tobytes()
 
 
-@pytest.mark.parametrize("isa", Isa)
+@pytest.mark.parametrize("isa", ISAS)
 def test_narrowing_to_half_rounds_as_numpy_does(native: Mapping[Isa, Native], isa: Isa) -> None:
     halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(f32)
     middles = (halves[1:] + halves[:-1]) / 2
@@ -232,7 +232,7 @@ def partial_filled(x: Ptr, halves: Ptr, out: Ptr, n: Int) -> None:
     simd.store_f32x8(out + 32, simd.load_f16x8_partial(halves, n))
 
 
-@pytest.mark.parametrize("isa", Isa)
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("n", range(9))
 def test_partial_access_touches_the_first_lanes_only(native: Mapping[Isa, Native], isa: Isa, n: int) -> None:
     x, halves = guarded(np.arange(1, n + 1, dtype=f32)), guarded(np.arange(1, n + 1).astype(np.float16))
@@ -261,7 +261,7 @@ def integers(x: Ptr, out: Ptr) -> None:
     simd.store_i64(out + 64, simd.any_lane(simd.to_f32x8(v) > simd.splat_f32x8(100.0)))
 
 
-@pytest.mark.parametrize("isa", Isa)
+@pytest.mark.parametrize("isa", ISAS)
 def test_integers_and_masks(native: Mapping[Isa, Native], isa: Isa) -> None:
     x = np.array([-2, -1, 3, -128, 100, 7, 0, 1], np.int8)
     out = np.zeros(9, np.int64)

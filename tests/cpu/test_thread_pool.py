@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cpu_harness import CACHE, Array, Runner
+from cpu_harness import BEST, CACHE, Array, Runner
 
 from minfer_kernels.cpu.cores import cpu_quota, default_threads
 from minfer_kernels.cpu.features import HostFeatures, Isa, Machine
@@ -55,8 +55,8 @@ class Ring:
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 5])
 def test_every_instruction_sees_all_of_the_one_before(cpu: Cpu, n_threads: int) -> None:
     n = 1000
-    ring = Ring(cpu[Isa.AVX2].library, n)
-    with ThreadPool(cpu[Isa.AVX2].library, n_threads) as pool:
+    ring = Ring(cpu[BEST].library, n)
+    with ThreadPool(cpu[BEST].library, n_threads) as pool:
         for _ in range(2):
             ring.reset()
             pool.run(ring.tape)
@@ -65,8 +65,8 @@ def test_every_instruction_sees_all_of_the_one_before(cpu: Cpu, n_threads: int) 
 
 def test_other_systems_way_of_waiting(cpu: Cpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("minfer_kernels.cpu.threads.waiting_of", lambda _machine: "sleep")
-    ring = Ring(cpu[Isa.AVX2].library, 60)
-    with ThreadPool(cpu[Isa.AVX2].library, 3) as pool:
+    ring = Ring(cpu[BEST].library, 60)
+    with ThreadPool(cpu[BEST].library, 3) as pool:
         for _ in range(3):
             ring.reset()
             pool.run(ring.tape)
@@ -84,8 +84,8 @@ def test_waiting_follows_the_system() -> None:
 
 
 def test_many_short_runs(cpu: Cpu) -> None:
-    ring = Ring(cpu[Isa.AVX2].library, 2)
-    with ThreadPool(cpu[Isa.AVX2].library, 3) as pool:
+    ring = Ring(cpu[BEST].library, 2)
+    with ThreadPool(cpu[BEST].library, 3) as pool:
         for i in range(500):
             ring.reset()
             pool.run(ring.tape)
@@ -93,8 +93,8 @@ def test_many_short_runs(cpu: Cpu) -> None:
 
 
 def test_a_tape_runs_step_by_step(cpu: Cpu) -> None:
-    ring = Ring(cpu[Isa.AVX2].library, 6)
-    pool = cpu[Isa.AVX2].pool(2)
+    ring = Ring(cpu[BEST].library, 6)
+    pool = cpu[BEST].pool(2)
     for step in range(6):
         pool.run(ring.tape, step, step + 1)
         assert ring.rows_after(step + 1).tolist() == ring.expected(step + 1).tolist()
@@ -105,8 +105,8 @@ def test_a_tape_runs_step_by_step(cpu: Cpu) -> None:
 
 
 def test_callers_take_turns(cpu: Cpu) -> None:
-    pool = cpu[Isa.AVX2].pool(2)
-    rings = [Ring(cpu[Isa.AVX2].library, 200) for _ in range(3)]
+    pool = cpu[BEST].pool(2)
+    rings = [Ring(cpu[BEST].library, 200) for _ in range(3)]
     callers = [threading.Thread(target=pool.run, args=(ring.tape,)) for ring in rings]
     for caller in callers:
         caller.start()
@@ -116,7 +116,7 @@ def test_callers_take_turns(cpu: Cpu) -> None:
 
 
 def test_closing_ends_the_threads_and_refuses_more_work(cpu: Cpu) -> None:
-    library = cpu[Isa.AVX2].library
+    library = cpu[BEST].library
     ring = Ring(library, 4)
     before = threading.active_count()
     for _ in range(3):
@@ -132,7 +132,7 @@ def test_closing_ends_the_threads_and_refuses_more_work(cpu: Cpu) -> None:
 
 def test_a_forgotten_pool_ends_its_threads(cpu: Cpu) -> None:
     before = threading.active_count()
-    pool = ThreadPool(cpu[Isa.AVX2].library, 3)
+    pool = ThreadPool(cpu[BEST].library, 3)
     gone = weakref.ref(pool)
     del pool
     gc.collect()
@@ -141,24 +141,24 @@ def test_a_forgotten_pool_ends_its_threads(cpu: Cpu) -> None:
 
 def test_one_thread_starts_none(cpu: Cpu) -> None:
     before = threading.active_count()
-    with ThreadPool(cpu[Isa.AVX2].library, 1):
+    with ThreadPool(cpu[BEST].library, 1):
         assert threading.active_count() == before
     with pytest.raises(ValueError, match="at least 1, got 0"):
-        ThreadPool(cpu[Isa.AVX2].library, 0)
+        ThreadPool(cpu[BEST].library, 0)
 
 
 def test_an_exception_inside_with_still_closes(cpu: Cpu) -> None:
     before = threading.active_count()
-    with pytest.raises(ZeroDivisionError), ThreadPool(cpu[Isa.AVX2].library, 2):
+    with pytest.raises(ZeroDivisionError), ThreadPool(cpu[BEST].library, 2):
         _ = 1 / 0
     assert threading.active_count() == before
 
 
 def test_an_interrupt_arrives_after_the_run_and_leaves_the_pool_whole(cpu: Cpu) -> None:
     n = 2000
-    ring = Ring(cpu[Isa.AVX2].library, n)
+    ring = Ring(cpu[BEST].library, n)
     previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    with ThreadPool(cpu[Isa.AVX2].library, 2) as pool:
+    with ThreadPool(cpu[BEST].library, 2) as pool:
         try:
             signal.setitimer(signal.ITIMER_REAL, 1e-4)
             with pytest.raises(KeyboardInterrupt):
