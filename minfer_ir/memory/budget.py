@@ -18,7 +18,7 @@ class BudgetError(RuntimeError):
 class Demand:
     """Bytes a graph asks for on one backend, and what is held there already.
 
-    `pool_need` and `kv_need` would be new allocations; `weights`, `kv` and `pool` exist.
+    `pool_need`, `kv_need` and `weights_need` would be new allocations; `weights`, `kv` and `pool` exist.
     """
 
     pool_need: int
@@ -26,11 +26,12 @@ class Demand:
     weights: int
     kv: int
     pool: int
+    weights_need: int = 0
 
     @property
     def need(self) -> int:
         """Bytes that would be new."""
-        return self.pool_need + self.kv_need
+        return self.pool_need + self.kv_need + self.weights_need
 
     @property
     def held(self) -> int:
@@ -63,7 +64,8 @@ def check_budget(backend: str, demand: Demand, memory: MemoryInfo, limit: int | 
     available = "unknown" if memory.available is None else mib(memory.available)
     raise BudgetError(
         f"{backend}: this graph needs {mib(demand.need)} more "
-        f"(buffers {mib(demand.pool_need)}, KV cells {mib(demand.kv_need)}) on top of {mib(demand.weights)} "
+        f"(weights {mib(demand.weights_need)}, buffers {mib(demand.pool_need)}, KV cells {mib(demand.kv_need)}) "
+        f"on top of {mib(demand.weights)} "
         f"of weights, {mib(demand.kv)} of KV cells and {mib(demand.pool)} in the pool: "
         f"{mib(demand.held + demand.need)} exceeds the budget of {mib(budget)} ({source}; available {available}). "
         "A smaller context or prefill chunk needs less."

@@ -40,8 +40,9 @@ class Executable:
     def __init__(self, graph: Graph, splits: tuple[Split, ...], plan: MemoryPlan, resources: Resources) -> None:
         self.graph, self.splits, self.plan, self.resources = graph, splits, plan, resources
         self.program_seconds = 0.0
-        self._buffers = resources.reserve(plan)
+        self._buffers = resources.reserve(graph, plan)
         self._regions = {name: resources.region_buffers(plan, name) for name in plan.buffers}
+        self._weights = {name: resources.weights_of(graph, name) for name in plan.buffers}
         self._inputs = self._input_windows()
         self.staging = [[self._stage(split, node) for node in split.reads] for split in splits]
         self.programs = [self._compile(split) for split in splits]
@@ -128,10 +129,9 @@ class Executable:
 
     def _compile(self, split: Split) -> Program:
         self.resources.probe.hit("split.compile")
-        weights = self.resources.weights_of(self.graph, split.backend, split.nodes)
         values = {node: self.ref(node, name) for node, name in self.plan.placements if name == split.backend}
         n_rows = self.graph.by_name[N_ROWS].id
-        binding = Binding(values, weights, self.ref(n_rows, split.backend))
+        binding = Binding(values, self._weights[split.backend], self.ref(n_rows, split.backend))
         return self.resources.backends[split.backend].compile(self.graph, split, binding)
 
 

@@ -12,7 +12,12 @@ from minfer_ir.graph import Graph, Node
 from minfer_ir.ops.attention import MAP_RUNS
 from minfer_ir.opspec import Array
 
-BOUNDS = {"token_ids": "the vocabulary of", "positions": "n_ctx", "cells": "the KV arena of"}
+BOUNDS = {
+    "output_ids": "the number of rows",
+    "token_ids": "the vocabulary of",
+    "positions": "n_ctx",
+    "cells": "the KV arena of",
+}
 """What an input's limit is called in an error."""
 
 
@@ -47,7 +52,8 @@ def _checked(node: Node, data: Array, counts: NDArray[np.int32]) -> Array:
     if attrs.key == "window":
         _check_window(data, attrs.limit)
     elif attrs.limit is not None and data.size:
-        _check_range(attrs.key, data, attrs.limit)
+        # The rows whose output is wanted must be rows of this step, not only of its bucket.
+        _check_range(attrs.key, data, int(counts[0]) if attrs.key == "output_ids" else attrs.limit)
     return data.astype(attrs.dtype.storage, copy=False)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from minfer_ir.evaluate import WeightSource
 from minfer_ir.graph import Graph, Node
@@ -12,6 +13,16 @@ from minfer_ir.memory.pools import Pool, Regions
 from minfer_ir.memory.report import MemoryReport
 from minfer_ir.runtime.backend import Backend
 from minfer_ir.runtime.probe import Probe
+
+
+@dataclass(frozen=True, slots=True)
+class _WeightKey:
+    """One registration: a backend keeps a weight in the forms that its uses (op names) need."""
+
+    backend: str
+    names: tuple[str, ...]
+    version: int
+    uses: frozenset[str]
 
 
 class Resources:
@@ -29,30 +40,18 @@ class Resources:
         self.probe = probe or Probe()
         self.budget = budget
         self._weights = weights
-        self._registered: dict[tuple[str, tuple[str, ...], int, frozenset[str]], int] = {}
+        self._registered: dict[_WeightKey, int] = {}
         self._peaks: dict[str, int] = {}
 
-    def weight(self, backend: str, node: Node, uses: frozenset[str]) -> int:
-        """The id of a weight leaf on `backend`, registered on first use."""
-        attrs = node.attrs
-        keys: tuple[str, ...] = attrs.keys if node.op == "weight_concat" else (attrs.key,)
-        known = (backend, keys, attrs.version, uses)
-        if known not in self._registered:
-            self.probe.hit("weights.register")
-            parts = [self._weights.rows(k) for k in keys]
-            made = self.backends[backend].register_weight("+".join(keys), attrs.dtype, node.type.shape, parts, uses)
-            self._registered[known] = made
-        return self._registered[known]
+    def weights_of(self, graph: Graph, backend: str) -> dict[int, int]:
+        """The ids of the weights that `graph` reads on `backend`, registered on first use."""
+        wanted = self._wanted(graph, backend)
+        return {leaf: self._register(graph[leaf], key) for leaf, key in wanted.items()}
 
-    def weights_of(self, graph: Graph, backend: str, nodes: Sequence[int]) -> dict[int, int]:
-        """Weight ids of every weight leaf that `nodes` read on `backend`."""
-        leaves = sorted({s for n in nodes for s in graph[n].sources if graph[s].op in ("weight", "weight_concat")})
-        return {leaf: self.weight(backend, graph[leaf], self._uses(graph, leaf, backend)) for leaf in leaves}
-
-    def reserve(self, plan: MemoryPlan) -> dict[str, dict[int, int]]:
-        """Pool buffers for every planned buffer, by backend; refused by the budget before a pool is asked."""
+    def reserve(self, graph: Graph, plan: MemoryPlan) -> dict[str, dict[int, int]]:
+        """Pool buffers for every planned buffer, by backend; refused by the budget before anything is taken."""
         for name in plan.buffers:
-            check_budget(name, self.demand(name, plan), self.backends[name].memory(), self.budget)
+            check_budget(name, self.demand(name, graph, plan), self.backends[name].memory(), self.budget)
         self.probe.hit("pool.allocate")
         reserved = {name: self.pools[name].reserve(plan.sizes(name)) for name in plan.buffers}
         for name in plan.buffers:
@@ -64,15 +63,20 @@ class Resources:
         self.probe.hit("kv.region")
         return self.regions.ensure(plan.regions.get(backend, ()), self.backends[backend])
 
-    def demand(self, backend: str, plan: MemoryPlan) -> Demand:
-        """What `plan` would newly take on `backend`, and what is held there."""
+    def demand(self, backend: str, graph: Graph, plan: MemoryPlan) -> Demand:
+        """What `graph` would newly take on `backend`, and what is held there.
+
+        Weights are counted as large as they are stored; a backend's packed form is about the same size.
+        """
         pool, device = self.pools[backend], self.backends[backend]
+        fresh = [leaf for leaf, key in self._wanted(graph, backend).items() if key not in self._registered]
         return Demand(
             pool_need=sum(pool.missing(plan.sizes(backend))),
             kv_need=self.regions.missing(plan.regions.get(backend, ())),
             weights=device.weight_bytes(),
             kv=self.regions.nbytes(device),
             pool=pool.nbytes,
+            weights_need=sum(graph[leaf].type.nbytes for leaf in fresh),
         )
 
     def report(self, backend: str, plan: MemoryPlan) -> MemoryReport:
@@ -92,5 +96,21 @@ class Resources:
         device = self.backends[backend]
         return device.weight_bytes() + self.regions.nbytes(device) + self.pools[backend].nbytes
 
-    def _uses(self, graph: Graph, leaf: int, backend: str) -> frozenset[str]:
-        return frozenset(graph[u].op for u in graph.users[leaf] if graph[u].backend == backend)
+    def _wanted(self, graph: Graph, backend: str) -> dict[int, _WeightKey]:
+        """The weight leaves that nodes on `backend` read, and what each is registered under."""
+        found: dict[int, _WeightKey] = {}
+        for leaf in graph:
+            uses = frozenset(graph[u].op for u in graph.users[leaf.id] if graph[u].backend == backend)
+            if leaf.op in ("weight", "weight_concat") and uses:
+                keys = leaf.attrs.keys if leaf.op == "weight_concat" else (leaf.attrs.key,)
+                found[leaf.id] = _WeightKey(backend, keys, leaf.attrs.version, uses)
+        return found
+
+    def _register(self, leaf: Node, key: _WeightKey) -> int:
+        if key not in self._registered:
+            self.probe.hit("weights.register")
+            parts = [self._weights.rows(k) for k in key.names]
+            device = self.backends[key.backend]
+            name, attrs = "+".join(key.names), leaf.attrs
+            self._registered[key] = device.register_weight(name, attrs.dtype, leaf.type.shape, parts, key.uses)
+        return self._registered[key]

@@ -11,18 +11,23 @@ from minfer_models.tokenizer.bytelevel import BYTE_TO_CHAR
 from minfer_models.tokenizer.vocab import MERGES_KEY, MODEL_KEY, TOKENS_KEY, TYPES_KEY, TokenType
 
 
-def byte_vocabulary(n_vocab: int = 257) -> dict[str, Any]:
-    """A vocabulary of single bytes: id = byte, then `<|endoftext|>` (the EOS), then unused ids up to `n_vocab`."""
-    if n_vocab < 257:
-        raise ValueError(f"a byte vocabulary has at least 257 ids, asked for {n_vocab}")
-    n_unused = n_vocab - 257
+def byte_vocabulary(n_vocab: int = 258) -> dict[str, Any]:
+    """A vocabulary of single bytes: id = byte, `<|endoftext|>` (the EOS), two NULs, then unused ids up to `n_vocab`."""
+    if n_vocab < 258:
+        raise ValueError(f"a byte vocabulary has at least 258 ids, asked for {n_vocab}")
+    n_unused = n_vocab - 258
+    nul, normal, unused = BYTE_TO_CHAR[0], int(TokenType.NORMAL), int(TokenType.UNUSED)
     return {
         MODEL_KEY: "gpt2",
         "tokenizer.ggml.pre": "gpt-2",
-        TOKENS_KEY: [BYTE_TO_CHAR[b] for b in range(256)] + ["<|endoftext|>"] + [f"[PAD{i}]" for i in range(n_unused)],
-        TYPES_KEY: [int(TokenType.NORMAL)] * 256 + [int(TokenType.CONTROL)] + [int(TokenType.UNUSED)] * n_unused,
-        # One merge that no text meets: a list without elements has no element type to write.
-        MERGES_KEY: [f"{BYTE_TO_CHAR[0]} {BYTE_TO_CHAR[0]}"],
+        TOKENS_KEY: [
+            *(BYTE_TO_CHAR[b] for b in range(256)),
+            *("<|endoftext|>", nul + nul),
+            *(f"[PAD{i}]" for i in range(n_unused)),
+        ],
+        TYPES_KEY: [normal] * 256 + [int(TokenType.CONTROL), normal] + [unused] * n_unused,
+        # One merge that text hardly meets: a list without elements has no element type to write.
+        MERGES_KEY: [f"{nul} {nul}"],
         "tokenizer.ggml.eos_token_id": 256,
     }
 

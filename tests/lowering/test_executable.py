@@ -93,11 +93,11 @@ BAD_FILLS = {
     "base": ({"window": [32]}, r"window\[0\] is 32"),
     "causal end": (
         {"window": [28]},
-        "position 4 of the sequence at cell 28 would lie in cell 32, outside the KV arena",
+        "position 4 of the sequence at cell 28 would lie in cell 32",
     ),
     "rows": ({"n_rows": [9, 1]}, "9 token rows don't fit"),
     "no rows": ({"n_rows": [0, 1]}, "0 token rows don't fit"),
-    "output": ({"output_ids": [8]}, r"output_ids\[0\] is 8"),
+    "output": ({"output_ids": [5]}, r"output_ids\[0\] is 5, not below the number of rows 5"),
 }
 
 

@@ -1,0 +1,226 @@
+"""The engine and the Python interface, on a small synthetic model: sequences, limits, generation, failures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import minfer_models.backends as backends_module
+from minfer_ir.memory.budget import BudgetError
+from minfer_ir.params import DevicePlan
+from minfer_ir.runtime.numpy_backend import NumpyBackend
+from minfer_ir.runtime.probe import ProbeFailureError
+from minfer_models import LLM, load
+from minfer_models.engine import ContextError, EngineError, Rows, TokenSequence
+from minfer_models.gguf import GGUFError
+from minfer_models.sampling import SamplingError
+from minfer_models.settings import Settings
+from minfer_models.synthetic import SyntheticModel, write_model
+
+CACHE = Path(__file__).resolve().parents[2] / ".cache"
+SETTINGS = Settings(cache_dir=CACHE)
+MODEL = SyntheticModel(width=64, ffn_width=96, n_heads=4, n_kv_heads=2, n_ctx_train=64, weights="Q4_0")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model") / "small.gguf", MODEL)
+
+
+@pytest.fixture
+def llm(path: Path) -> Iterator[LLM]:
+    with load(path, threads=2, settings=SETTINGS, chunk=16) as made:
+        yield made
+
+
+def ids(n: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(0, 256, n).tolist()
+
+
+def test_a_token_gets_the_same_bits_however_the_prompt_is_cut(llm: LLM) -> None:
+    tokens = ids(50)
+    whole = llm.logits(tokens)
+    assert whole.shape == (50, 258)
+    for cuts in ([1] * 50, [3, 16, 1, 30], [49, 1]):
+        with TokenSequence(llm.engine) as sequence:
+            start = 0
+            for n in cuts:
+                last = sequence.feed(tokens[start : start + n])
+                start += n
+                assert np.array_equal(last[0], whole[start - 1])
+
+
+def test_rows_of_two_sequences_in_one_forward_get_the_bits_they_get_alone(llm: LLM) -> None:
+    first, second = ids(7, 1), ids(5, 2)
+    alone = [llm.logits(first)[-1], llm.logits(second)[-1]]
+    with TokenSequence(llm.engine, 20) as a, TokenSequence(llm.engine, 20) as b:
+        rows = Rows.batch([Rows.of(a.id, first, 0), Rows.of(b.id, second, 0)])
+        together = llm.engine.forward(rows, "last")
+    assert np.array_equal(together, np.stack(alone))
+
+
+def test_a_sequence_that_goes_back_continues_as_if_it_had_never_gone_on(llm: LLM) -> None:
+    tokens = ids(12)
+    with TokenSequence(llm.engine) as sequence:
+        sequence.feed(tokens)
+        sequence.truncate(6)
+        again = sequence.feed([9, 9])
+    assert np.array_equal(again[0], llm.logits([*tokens[:6], 9, 9])[-1])
+
+
+def test_what_exceeds_the_context_is_refused_with_both_numbers_and_changes_nothing(llm: LLM) -> None:
+    with TokenSequence(llm.engine) as sequence:
+        sequence.feed(ids(60))
+        with pytest.raises(ContextError, match="65 tokens exceed the available context size of 64"):
+            sequence.feed(ids(5))
+        assert sequence.length == 60
+        assert sequence.feed(ids(4)).shape == (1, 258)
+    for n in (64, 65):
+        with pytest.raises(ContextError, match=f"prompt's {n} tokens exceed the available context size of 64"):
+            llm.generate(ids(n))
+
+
+def test_generation_stops_when_the_context_is_full(llm: LLM) -> None:
+    generation = llm.generate(ids(60))
+    generation.text()
+    assert generation.usage.prompt_tokens == 60
+    assert generation.finish_reason == "stop" or generation.usage.completion_tokens == 4
+
+
+def test_the_arena_is_empty_after_every_generation_also_one_that_was_left(llm: LLM) -> None:
+    next(iter(llm.generate(ids(5), max_tokens=20)), None)
+    for _ in range(3):
+        llm.generate(ids(5), max_tokens=3).text()
+    llm.logits(ids(8))
+    assert llm.engine.kv.stats().reserved == 0
+
+
+def test_the_same_seed_gives_the_same_text_and_a_drawn_seed_repeats_it(llm: LLM) -> None:
+    def text(seed: int | None) -> tuple[list[int], int]:
+        generation = llm.generate(ids(5), max_tokens=12, temperature=1.0, seed=seed)
+        generation.text()
+        return generation.token_ids, generation.seed
+
+    assert text(42) == text(42)
+    drawn, seed = text(None)
+    assert text(seed) == (drawn, seed)
+    assert len({tuple(text(s)[0]) for s in range(6)}) > 1
+
+
+def test_greedy_takes_the_likeliest_token_each_time(llm: LLM) -> None:
+    generation = llm.generate(ids(5), max_tokens=6)
+    generation.text()
+    tokens = ids(5)
+    for token in generation.token_ids:
+        assert token == int(llm.logits(tokens)[-1].argmax())
+        tokens.append(token)
+
+
+def test_steps_reuse_their_graphs(llm: LLM) -> None:
+    llm.generate(ids(5), max_tokens=4).text()
+    builds = llm.engine.graphs.builds
+    llm.generate(ids(6), max_tokens=30).text()
+    assert llm.engine.graphs.builds == builds
+    assert llm.engine.resources.probe.counts["cache.build"] == builds
+
+
+@pytest.mark.parametrize("off", ["swiglu", "add_rms_norm", "concat_matmul", "rms_norm_quantize", "swiglu_quantize"])
+def test_switching_a_fusion_off_changes_the_plan_and_no_bit(path: Path, llm: LLM, off: str) -> None:
+    with load(path, threads=2, settings=SETTINGS, fusions_off=[off]) as other:
+        assert other.graph() != llm.graph()
+        assert np.array_equal(other.logits(ids(9)), llm.logits(ids(9)))
+
+
+def test_kv_types_are_what_was_asked_for(path: Path) -> None:
+    with load(path, threads=1, settings=SETTINGS, kv="f32") as wide, load(path, threads=1, settings=SETTINGS) as auto:
+        kinds = [{n.type.dtype.name for n in m.graph() if n.op == "kv"} for m in (wide, auto)]
+        assert kinds == [{"f32"}, {"f16"}]
+        assert auto.engine.memory()[0].kv * 2 == wide.engine.memory()[0].kv
+
+
+def test_a_block_on_another_backend_is_near_and_its_values_are_staged(path: Path, llm: LLM) -> None:
+    plan = DevicePlan(("cpu", "numpy"), ((1, "numpy"),))
+    with load(path, threads=2, settings=SETTINGS, devices=plan) as mixed:
+        logits = mixed.logits(ids(6))
+        assert mixed.engine.resources.probe.counts["staging.copy"] > 0
+    assert np.abs(logits - llm.logits(ids(6))).max() < 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"kv": "q4"}, EngineError, "kv is 'q4', expected one of auto, f32, f16"),
+        ({"n_ctx": 65}, EngineError, "n_ctx is 65, the model takes 1 to 64"),
+        ({"n_ctx": 0}, EngineError, "n_ctx is 0"),
+        ({"chunk": 24}, EngineError, "chunk is 24, expected a power of two"),
+        ({"threads": 0}, EngineError, "threads is 0"),
+        ({"fusions_off": ["swigloo"]}, ValueError, "swigloo"),
+        ({"devices": DevicePlan(("tpu",))}, EngineError, "no backend is called tpu; there are cpu, numpy"),
+        ({"budget": 1 << 16}, BudgetError, "exceeds the budget of 0.062 MiB"),
+    ],
+)
+def test_bad_options_are_refused_with_their_values(
+    path: Path, options: dict[str, object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        load(path, settings=SETTINGS, **options)  # type: ignore[arg-type]
+
+
+def test_bad_requests_are_refused(llm: LLM) -> None:
+    with pytest.raises(EngineError, match="the prompt is empty"):
+        llm.generate([])
+    with pytest.raises(EngineError, match="max_tokens is 0"):
+        llm.generate(ids(3), max_tokens=0)
+    with pytest.raises(SamplingError, match="-1"):
+        llm.generate(ids(3), temperature=-1)
+    with pytest.raises(ValueError, match=r"token_ids\[1\] is 258, not below the vocabulary of 258"):
+        llm.logits([1, 258])
+    assert llm.engine.kv.stats().reserved == 0
+
+
+@pytest.mark.parametrize("site", ["cache.build", "weights.register", "pool.allocate", "split.compile"])
+def test_a_failure_while_loading_leaves_nothing_open(path: Path, site: str) -> None:
+    with pytest.raises(ProbeFailureError, match=site):
+        load(path, threads=2, settings=Settings(cache_dir=CACHE, test_call_fail=(site,)))
+    with load(path, threads=1, settings=SETTINGS) as fine:
+        assert fine.logits(ids(2)).shape == (2, 258)
+
+
+def test_a_plugged_in_backend_is_found_by_its_entry_point(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("mine", f"{__name__}:Mine", backends_module.ENTRY_POINTS)
+    monkeypatch.setattr(backends_module, "entry_points", lambda group: [point] if group == point.group else [])
+    monkeypatch.setattr(EntryPoint, "load", lambda self: Mine)
+    with load(path, settings=SETTINGS, devices=DevicePlan(("mine",)), kv="f32") as llm:
+        assert {n.backend for n in llm.graph()} == {"mine"}
+        assert np.isfinite(llm.logits(ids(3))).all()
+
+
+class Mine(NumpyBackend):
+    name = "mine"
+
+
+def test_nothing_depends_on_the_file_once_it_is_loaded(tmp_path: Path) -> None:
+    copy = write_model(tmp_path / "copy.gguf", MODEL)
+    with load(copy, threads=1, settings=SETTINGS) as llm:
+        before = llm.logits(ids(4))
+        with copy.open("r+b") as file:
+            file.truncate(copy.stat().st_size // 2)
+        assert np.array_equal(llm.logits(ids(4)), before)
+        assert llm.generate(ids(4), max_tokens=3).text() is not None
+
+
+def test_a_weight_that_is_not_finite_is_named_when_it_is_taken_in(tmp_path: Path) -> None:
+    broken = write_model(tmp_path / "broken.gguf", MODEL)
+    from minfer_models.gguf import open_gguf
+
+    with open_gguf(broken) as file:
+        info = file.tensor("blk.1.ffn_up.weight")
+    with broken.open("r+b") as file:
+        file.seek(info.offset + 3 * info.row_bytes + 18)
+        file.write(np.float16(np.inf).tobytes())
+    with pytest.raises(GGUFError, match=r"blk\.1\.ffn_up\.weight.*row 3, block 1 is NaN or infinite"):
+        load(broken, threads=1, settings=SETTINGS)
