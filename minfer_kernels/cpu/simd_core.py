@@ -28,6 +28,11 @@ I32 = ir.IntType(32)
 I64 = ir.IntType(64)
 F32 = ir.FloatType()
 F16 = ir.HalfType()
+V8F32 = ir.VectorType(F32, 8)
+V8F16 = ir.VectorType(F16, 8)
+V8I32 = ir.VectorType(I32, 8)
+V8I16 = ir.VectorType(I16, 8)
+V8I8 = ir.VectorType(I8, 8)
 
 
 _INPLACE = {

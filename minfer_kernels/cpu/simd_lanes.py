@@ -1,0 +1,128 @@
+"""Across lanes: sums and maxima by one tree, (l, l + 4), then (l, l + 2), then (l, l + 1); shuffles; masks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from minfer_kernels.cpu.simd_core import (
+    I8,
+    I32,
+    I64,
+    V8F32,
+    V8I32,
+    f32,
+    f32x8,
+    i32x8,
+    i64,
+    lane,
+    lanes,
+    mask8,
+    op,
+    shuffle,
+)
+
+
+@op(i64, mask8)
+def any_lane(b: ir.IRBuilder, mask: Any) -> Any:
+    """1 when some lane is set."""
+    return b.zext(b.icmp_unsigned("!=", b.bitcast(mask, I8), ir.Constant(I8, 0)), I64)
+
+
+@op(i64, mask8)
+def all_lanes(b: ir.IRBuilder, mask: Any) -> Any:
+    """1 when every lane is set."""
+    return b.zext(b.icmp_unsigned("==", b.bitcast(mask, I8), ir.Constant(I8, 255)), I64)
+
+
+@op(f32, f32x8)
+def sum_lanes(b: ir.IRBuilder, x: Any) -> Any:
+    """((x0+x4)+(x2+x6)) + ((x1+x5)+(x3+x7))."""
+    for distance in (4, 2, 1):
+        x = b.fadd(x, _rotated(b, x, distance))
+    return lane(b, x, 0)
+
+
+@op(f32, f32x8)
+def max_lanes(b: ir.IRBuilder, x: Any) -> Any:
+    """The largest lane; which one of NaN lanes wins is fixed by the tree."""
+    for distance in (4, 2, 1):
+        y = _rotated(b, x, distance)
+        x = b.select(b.fcmp_ordered(">", x, y), x, y)
+    return lane(b, x, 0)
+
+
+@op(i64, i32x8)
+def sum_lanes_i32(b: ir.IRBuilder, x: Any) -> Any:
+    """The wrapping sum of the lanes, sign-extended."""
+    for distance in (4, 2, 1):
+        x = b.add(x, _rotated(b, x, distance))
+    return b.sext(lane(b, x, 0), I64)
+
+
+@op(f32x8, *[f32x8] * 8)
+def sum_lanes_of_8(b: ir.IRBuilder, *v: Any) -> Any:
+    """Lane i is `sum_lanes(v[i])`, by the same tree: eight sums for the shuffles of two or three."""
+    quads = [_paired(b, v[i], v[i + 1], [0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]) for i in (0, 2, 4, 6)]
+    pairs = [
+        _paired(b, quads[i], quads[i + 1], [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]) for i in (0, 2)
+    ]
+    sums = _paired(b, pairs[0], pairs[1], [0, 2, 8, 10, 4, 6, 12, 14], [1, 3, 9, 11, 5, 7, 13, 15])
+    return shuffle(b, sums, [0, 4, 1, 5, 2, 6, 3, 7])
+
+
+@op(f32x8, f32x8)
+def swap_pairs(b: ir.IRBuilder, x: Any) -> Any:
+    """Lanes 1 0 3 2 5 4 7 6."""
+    return shuffle(b, x, [1, 0, 3, 2, 5, 4, 7, 6])
+
+
+@op(i64, i32x8)
+def max_lanes_i32(b: ir.IRBuilder, x: Any) -> Any:
+    """The largest signed lane."""
+    for distance in (4, 2, 1):
+        y = _rotated(b, x, distance)
+        x = b.select(b.icmp_signed(">", x, y), x, y)
+    return b.sext(lane(b, x, 0), I64)
+
+
+@op(f32x8, f32x8)
+def double_low_lanes(b: ir.IRBuilder, x: Any) -> Any:
+    """Lanes 0 0 1 1 2 2 3 3."""
+    return shuffle(b, x, [0, 0, 1, 1, 2, 2, 3, 3])
+
+
+@op(f32x8, f32x8)
+def negate_even_lanes(b: ir.IRBuilder, x: Any) -> Any:
+    """Flips the sign of lanes 0, 2, 4, 6."""
+    signs = lanes(V8I32, [0x80000000, 0] * 4)
+    return b.bitcast(b.xor(b.bitcast(x, V8I32), signs), V8F32)
+
+
+@op(f32, f32x8)
+def first_lane(b: ir.IRBuilder, x: Any) -> Any:
+    """Lane 0."""
+    return lane(b, x, 0)
+
+
+@op(f32x8, f32x8)
+def swap_halves(b: ir.IRBuilder, x: Any) -> Any:
+    """Lanes 4 5 6 7 0 1 2 3."""
+    return shuffle(b, x, [4, 5, 6, 7, 0, 1, 2, 3])
+
+
+@op(f32x8, f32x8)
+def rotate_lanes(b: ir.IRBuilder, x: Any) -> Any:
+    """Lanes 1 2 3 4 5 6 7 0."""
+    return _rotated(b, x, 1)
+
+
+def _rotated(b: ir.IRBuilder, x: Any, distance: int) -> Any:
+    return shuffle(b, x, [(i + distance) % 8 for i in range(8)])
+
+
+def _paired(b: ir.IRBuilder, x: Any, y: Any, first: list[int], second: list[int]) -> Any:
+    """Lanes `first` of x and y together, plus lanes `second`."""
+    order = ir.VectorType(I32, 8)
+    return b.fadd(b.shuffle_vector(x, y, lanes(order, first)), b.shuffle_vector(x, y, lanes(order, second)))
