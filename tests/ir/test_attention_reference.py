@@ -66,6 +66,13 @@ def test_an_empty_window_gives_zeros_whatever_is_in_the_cells() -> None:
         assert np.array_equal(out, np.zeros((1, 1, 2), np.float32))
 
 
+def test_scores_that_exp_would_overflow_still_give_a_mean_of_the_values() -> None:
+    k, v = np.array([[900.0], [900.0], [-900.0]], np.float32), np.array([[1.0], [3.0], [50.0]], np.float32)
+    window = np.array([[0, 3]], np.int32)
+    out = reference("attention", np.ones((1, 1, 1), np.float32), k, v, window[0, :1], window, n_kv_heads=1, scale=1.0)
+    assert out[0, 0, 0] == 2.0
+
+
 def test_cells_outside_the_window_do_not_matter() -> None:
     q, k, v = floats(1, 2, 2, 4), floats(2, 9, 4), floats(3, 9, 4)
     window, positions = np.array([[2, 5], [3, 4]], np.int32), np.array([0, 0], np.int32)

@@ -95,6 +95,15 @@ def test_edges_carry_operand_names_only_where_there_are_several() -> None:
     assert labels == ["", 'label="gate"', 'label="up"']
 
 
+def test_a_leaf_that_is_an_output_keeps_one_place() -> None:
+    b = GraphBuilder()
+    x = b.output(rows_input(b, "x", 1, 2))
+    b.output(b.add(b.silu(x), x))
+    picture = Picture(export_dot(b.build()))
+    assert set(picture.nodes) == {"n0", "n1", "n2"}
+    assert "peripheries=2" in picture.nodes["n0"]
+
+
 def test_names_are_escaped_for_html_labels() -> None:
     b = GraphBuilder()
     b.output(b.silu(rows_input(b, 'a<b>&"c"', 1, 2)))
