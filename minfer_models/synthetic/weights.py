@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -25,8 +25,20 @@ PIECE_ELEMENTS = 1 << 22
 NORM_STD = 0.1
 """Norm weights deviate from 1 by this: enough for a dropped or misplaced one to show."""
 
-EMBEDDING_SHARE = 0.2
-"""The embedding's part of the last residual row; a tied head would otherwise just repeat the input token."""
+VOCABULARY_KINDS = ("token_embd", "output")
+
+OWN_LOGIT = 1.0
+"""How far a tied head lifts the input token's own logit, in deviations: more, and a model just repeats its input."""
+
+LOUDNESS = 0.3
+LOUDNESS_ROWS = 64
+"""Runs of head rows differ in size by a log-normal factor with this deviation: some words are common, as in text.
+
+Over logits that were all alike, the most likely token of a large vocabulary would be a near tie.
+"""
+
+HIDDEN_SIZE = {"attn_output": 0.4, "ffn_down": 0.6}
+"""About the size of what these projections read: a mean over some values, and silu(gate) * up."""
 
 
 def write_model(path: str | os.PathLike[str], model: SyntheticModel) -> Path:
@@ -57,7 +69,8 @@ def _source(model: SyntheticModel, spec: TensorSpec) -> TensorSource:
     if len(spec.shape) == 1:
         return array_source(spec.name, _vector(model, spec))
     fmt, std = model.format_of(spec.name), weight_std(model, spec)
-    return TensorSource(spec.name, spec.shape, type_of(fmt), partial(_draw, fmt, _rng(model, spec), spec.shape, std))
+    draw = _draw_vocabulary if _kind(spec) in VOCABULARY_KINDS else _draw
+    return TensorSource(spec.name, spec.shape, type_of(fmt), partial(draw, fmt, _rng(model, spec), spec.shape, std))
 
 
 def _rng(model: SyntheticModel, spec: TensorSpec) -> np.random.Generator:
@@ -74,25 +87,37 @@ def _vector(model: SyntheticModel, spec: TensorSpec) -> Floats:
     return 1 + normal * np.float32(NORM_STD)
 
 
-def _draw(fmt: Format, rng: np.random.Generator, shape: tuple[int, ...], std: float) -> Iterable[Bytes]:
+def _draw(fmt: Format, rng: np.random.Generator, shape: tuple[int, ...], std: float) -> Iterator[Bytes]:
     rows, n = shape
     step = max(1, PIECE_ELEMENTS // n)
-    pieces: Iterator[int] = iter(range(0, rows, step))
-    return (fmt.draw(rng, min(step, rows - start), n, std) for start in pieces)
+    return (fmt.draw(rng, min(step, rows - start), n, std) for start in range(0, rows, step))
+
+
+def _draw_vocabulary(fmt: Format, rng: np.random.Generator, shape: tuple[int, ...], std: float) -> Iterator[Bytes]:
+    rows, n = shape
+    starts = range(0, rows, LOUDNESS_ROWS)
+    factors = np.exp(LOUDNESS * rng.standard_normal(len(starts)))
+    for start, factor in zip(starts, factors / np.sqrt(np.mean(factors**2)), strict=True):
+        yield fmt.draw(rng, min(LOUDNESS_ROWS, rows - start), n, std * factor)
 
 
 def weight_std(model: SyntheticModel, spec: TensorSpec) -> float:
     """The spread of matrix `spec`.
 
     Rows that read a normed input give outputs of about unit size. The two projections that write to the residual
-    stream are sized so that the embedding keeps `EMBEDDING_SHARE` of it at the end, whatever the depth.
+    stream are sized so that what the blocks add outweighs the embedding as `OWN_LOGIT` asks, whatever the depth.
     """
     embedding_std = model.logit_std / math.sqrt(model.width)
-    kind = spec.name.rsplit(".", 2)[-2]
-    if kind in ("token_embd", "output"):
+    kind = _kind(spec)
+    if kind in VOCABULARY_KINDS:
         return embedding_std
     unit = 1 / math.sqrt(spec.shape[1])
-    if kind not in ("attn_output", "ffn_down"):
+    if kind not in HIDDEN_SIZE:
         return unit
-    added = math.sqrt((EMBEDDING_SHARE**-2 - 1) / (2 * model.n_blocks))
-    return unit * embedding_std * added
+    added_rows = math.sqrt(model.width / OWN_LOGIT**2 / (2 * model.n_blocks))
+    return unit * embedding_std * added_rows / HIDDEN_SIZE[kind]
+
+
+def _kind(spec: TensorSpec) -> str:
+    """`attn_q` of `blk.0.attn_q.weight`."""
+    return spec.name.split(".")[-2]
