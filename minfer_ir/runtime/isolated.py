@@ -83,9 +83,13 @@ class OnBackend:
         return {leaf.id: self._register(leaf, node.op) for leaf in leaves}
 
     def _register(self, leaf: Node, use: str) -> int:
-        keys: tuple[str, ...] = leaf.attrs.keys if leaf.op == "weight_concat" else (leaf.attrs.key,)
-        parts = [self._weights.rows(key) for key in keys]
+        parts = [self._weights.rows(key) for key in weight_keys(leaf)]
         return self._backend.register_weight(leaf.name, leaf.attrs.dtype, leaf.type.shape, parts, frozenset({use}))
+
+
+def weight_keys(leaf: Node) -> tuple[str, ...]:
+    """The registry names of a weight leaf, in stacking order."""
+    return leaf.attrs.keys if leaf.op == "weight_concat" else (leaf.attrs.key,)
 
 
 def operand_values(graph: Graph, step: Step, weights: WeightSource) -> dict[int, Array]:

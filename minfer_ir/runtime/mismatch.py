@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from minfer_ir.evaluate import decoded, source_value
+from minfer_ir.evaluate import WeightSource, decoded, source_value
 from minfer_ir.graph import Graph, Node
 from minfer_ir.opspec import Array
 from minfer_ir.printer import print_node
+from minfer_ir.runtime.isolated import weight_keys
 from minfer_ir.runtime.trace import Step, ValueStats
-from minfer_ir.testing.tolerances import Held, difference
+from minfer_ir.testing.tolerances import Held, difference, weight_terms
 
 AROUND = 3
 """Elements shown on either side of the worst one."""
@@ -60,14 +61,21 @@ class Mismatch:
         )
 
 
-def find_mismatch(graph: Graph, step: Step, values: Mapping[int, Array], expected: Array) -> Mismatch | None:
+def find_mismatch(
+    graph: Graph, step: Step, values: Mapping[int, Array], expected: Array, weights: WeightSource
+) -> Mismatch | None:
     """None when the step's value is within its op's tolerance class of `expected` (both in storage form).
 
     `values` as `operand_values` gives them.
     """
     node = step.node
     numbers = [source_value(graph[s], values[s]) for s in node.sources]
-    reason = difference(Held(node.spec, node.attrs, node.type, numbers), expected, step.value)
+    held = Held(node.spec, node.attrs, node.type, numbers)
+    reason = difference(held, expected, step.value)
+    if reason is not None and node.op == "matmul":
+        leaf = node.operand(graph, "weight")
+        terms = np.concatenate([weight_terms(leaf.attrs.dtype, weights.rows(key)) for key in weight_keys(leaf)])
+        reason = difference(replace(held, terms=terms), expected, step.value)
     if reason is None:
         return None
     operands = [

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from minfer_ir.formats.activation import ActivationFormat
+from minfer_ir.formats.base import Bytes, Format
+from minfer_ir.formats.blocks import BlockFormat
 from minfer_ir.ops import OPS
 from minfer_ir.ops.rope import rope_frequencies
 from minfer_ir.opspec import Array, Op
@@ -85,12 +87,38 @@ def tolerance_of(op: str) -> Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one result is compared under: its op, attrs and type, and the operands as numbers."""
+    """What one result is compared under: its op, attrs and type, and the operands as numbers.
+
+    `terms` are the magnitudes that a matmul's weight elements are added up from (see `weight_terms`); None takes |w|.
+    """
 
     op: Op
     attrs: Any
     out: TensorType
     operands: Sequence[Array]
+    terms: Array | None = None
+
+
+def weight_terms(dtype: Format, rows: Bytes) -> Array:
+    """|scale * quant| + |minimum| of every element of `rows`, float32; |w| where the format has no minimum.
+
+    Kernels sum the two apart. Where they cancel in an element, its |w| says nothing about the rounding of either: seen
+    on real models, whose largest activations meet weights near 0.
+    """
+    values = dtype.decode(rows)
+    minima = [f for f in dtype.layout.names or () if f in MINIMA] if isinstance(dtype, BlockFormat) else []
+    if not isinstance(dtype, BlockFormat) or not minima:
+        return np.abs(values)
+    without = np.ascontiguousarray(rows).copy()
+    blocks = without.reshape(-1, dtype.block_bytes).view(dtype.layout)
+    for name in minima:
+        blocks[name] = 0
+    scaled = dtype.decode(without)
+    return np.abs(scaled) + np.abs(values - scaled)
+
+
+MINIMA = ("m", "dmin")
+"""Fields of a block that hold the minimum, or the scale of the minima."""
 
 
 def difference(held: Held, expected: Array, actual: Array, tolerance: Tolerance | None = None) -> str | None:
@@ -162,6 +190,8 @@ def _magnitude(held: Held, expected: Array) -> Array:
 def _dot_magnitude(held: Held) -> Array:
     """Four times the size that partial sums of terms with random signs have."""
     x, weight = (o.astype(np.float64) for o in held.operands)
+    if held.terms is not None:
+        weight = held.terms.astype(np.float64)
     return 4 * np.sqrt((x * x) @ (weight * weight).T)
 
 

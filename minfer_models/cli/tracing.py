@@ -65,9 +65,9 @@ class StoredTrace:
             document = json.loads(path.read_text(encoding="utf-8"))
             if document["version"] != VERSION:
                 raise ValueError(f"it has version {document['version']!r}, this minfer reads {VERSION}")
-            nodes = [_node_of(record) for record in document["nodes"]]
+            model, rows, settings = str(document["model"]), int(document["rows"]), dict(document["settings"])
             ids = [int(i) for i in document["token_ids"]]
-            return cls(str(document["model"]), ids, int(document["rows"]), dict(document["settings"]), nodes)
+            return cls(model, ids, rows, settings, [_node_of(record) for record in document["nodes"]])
         except (ValueError, KeyError, TypeError) as error:
             cause = f"no {error}" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"{path} isn't a trace that `minfer trace -o` wrote: {cause}") from None
@@ -157,7 +157,7 @@ class AgainstBackend:
             self._skipped[f"{step.node.op}: {expected}"] += 1
             return None
         self._checked += 1
-        found = find_mismatch(self._graph, step, values, expected)
+        found = find_mismatch(self._graph, step, values, expected, self._weights)
         return None if found is None else found.text(self._traced, self._name)
 
     def summary(self) -> str:

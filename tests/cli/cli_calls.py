@@ -1,0 +1,43 @@
+"""The command line, called in this process or in one of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from typer.testing import CliRunner
+
+from minfer_models.cli.main import app
+
+MINFER = [sys.executable, "-c", "from minfer_models.cli.main import run; run()"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def minfer(*args: object, stdin: bytes | None = None) -> Outcome:
+    """The command in this process; what it raises beyond an exit is the test's to see."""
+    result = CliRunner().invoke(app, [str(a) for a in args], input=stdin, catch_exceptions=False, prog_name="minfer")
+    return Outcome(result.exit_code, result.stdout, result.stderr)
+
+
+def minfer_process(*args: object, stdin: bytes | None = None) -> Outcome:
+    done = subprocess.run([*MINFER, *map(str, args)], input=stdin, capture_output=True, timeout=120, check=False)
+    return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def error_line(outcome: Outcome) -> str:
+    """The one line on stderr of a command that failed and printed nothing else."""
+    lines = outcome.err.splitlines()
+    assert (outcome.code, outcome.out, len(lines)) == (1, "", 1), outcome
+    return lines[0]
