@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from minfer_ir.graph import Graph
-from minfer_ir.passes.base import Lowering
+from minfer_ir.passes.base import Lowering, LoweringError
 from minfer_ir.runtime.backend import Split
 
 
@@ -16,8 +16,11 @@ class MakeSplits:
     name: str = "split"
 
     def run(self, state: Lowering) -> Lowering:
-        """The state with `splits`."""
-        return replace(state, splits=make_splits(state.graph))
+        """The state with `splits`; raises LoweringError for a graph that computes nothing."""
+        splits = make_splits(state.graph)
+        if not any(not state.graph[n].is_leaf() and state.graph[n].view is None for s in splits for n in s.nodes):
+            raise LoweringError("the graph computes nothing: its outputs are leaves, or views of them")
+        return replace(state, splits=splits)
 
 
 def make_splits(graph: Graph) -> tuple[Split, ...]:

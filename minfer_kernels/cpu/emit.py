@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 import numpy as np
@@ -111,20 +111,30 @@ def row_width(node: Node) -> int:
 def _binary(kernel: str) -> Callable[[Emitter, Node], None]:
     def emit(e: Emitter, node: Node) -> None:
         x, y = e.sources(node)
-        e.call(
-            kernel,
-            node,
-            x=e.at(x),
-            y=e.at(y),
-            out=e.at(node),
-            rows_at=e.rows_at(node),
-            width=row_width(node),
-            x_stride=_stride(e, x),
-            y_stride=_stride(e, y),
-            out_stride=_stride(e, node),
-        )
+        # A vector belongs to the last axis: rows with more axes take it piece by piece.
+        per_piece = y.type.shape != x.type.shape and len(x.type.shape) > 2
+        for start, width in _pieces(node, per_piece):
+            e.call(
+                kernel,
+                node,
+                x=e.at(x, start),
+                y=e.at(y, 0 if per_piece else start),
+                out=e.at(node, start),
+                rows_at=e.rows_at(node),
+                width=width,
+                x_stride=_stride(e, x),
+                y_stride=_stride(e, y),
+                out_stride=_stride(e, node),
+            )
 
     return emit
+
+
+def _pieces(node: Node, per_piece: bool) -> Iterator[tuple[int, int]]:
+    """(first element, width) of each stretch of a row that one call takes: the last axis, or the whole row."""
+    whole = row_width(node)
+    width = node.type.shape[-1] if per_piece else whole
+    return ((start, width) for start in range(0, whole, width))
 
 
 def _stride(e: Emitter, node: Node) -> int:
@@ -136,17 +146,18 @@ def _unary(kernel: str) -> Callable[[Emitter, Node], None]:
     def emit(e: Emitter, node: Node) -> None:
         (x,) = e.sources(node)
         extra = {"factor": node.attrs.factor} if node.op == "scale" else {}
-        e.call(
-            kernel,
-            node,
-            x=e.at(x),
-            out=e.at(node),
-            rows_at=e.rows_at(node),
-            width=row_width(node),
-            x_stride=_stride(e, x),
-            out_stride=_stride(e, node),
-            **extra,
-        )
+        for start, width in _pieces(node, node.op == "softmax" and len(node.type.shape) > 2):
+            e.call(
+                kernel,
+                node,
+                x=e.at(x, start),
+                out=e.at(node, start),
+                rows_at=e.rows_at(node),
+                width=width,
+                x_stride=_stride(e, x),
+                out_stride=_stride(e, node),
+                **extra,
+            )
 
     return emit
 

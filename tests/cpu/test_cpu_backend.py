@@ -1,14 +1,14 @@
-"""The CPU backend as a whole: the op matrix, and whole graphs whose bits depend on nothing they shouldn't."""
+"""The CPU backend on whole graphs, whose bits depend on nothing that they shouldn't."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
 
 from minfer_ir.dtypes import I32
@@ -17,13 +17,13 @@ from minfer_ir.graph import Graph, Node
 from minfer_ir.ops import OPS
 from minfer_ir.opspec import Array
 from minfer_ir.params import DevicePlan, GraphParams
-from minfer_ir.passes.base import Lowering, Pass, run_passes
+from minfer_ir.passes.base import Lowering, LoweringError, Pass, run_passes
+from minfer_ir.passes.clean import drop_dead
 from minfer_ir.passes.fuse import FUSIONS
 from minfer_ir.passes.memory import Allocate
 from minfer_ir.passes.pipeline import default_pipeline
 from minfer_ir.runtime.executable import Executable
 from minfer_ir.runtime.resources import Resources
-from minfer_ir.testing.op_matrix import run_matrix
 from minfer_ir.testing.strategies import graphs
 from minfer_ir.testing.values import Feed, draw_feed
 from minfer_ir.types import TensorType
@@ -39,22 +39,6 @@ ALL_FUSIONS = frozenset(FUSIONS)
 @pytest.fixture(scope="module")
 def libraries() -> Mapping[Isa, KernelLibrary]:
     return {isa: KernelLibrary(isa, KERNELS) for isa in ISAS}
-
-
-@pytest.fixture(scope="module", params=ISAS, ids=str)
-def backend(request: pytest.FixtureRequest, libraries: Mapping[Isa, KernelLibrary]) -> Iterator[CpuBackend]:
-    with CpuBackend(libraries[request.param], n_threads=2) as made:
-        yield made
-
-
-@pytest.mark.parametrize("op", [op for op in OPS.values() if op.effect != "leaf"], ids=lambda op: op.name)
-def test_every_cell_of_the_matrix_passes_or_says_why_not(backend: CpuBackend, op: object) -> None:
-    cells = list(run_matrix(backend, [op]))  # type: ignore[list-item]
-    assert cells
-    failed = [str(c) for c in cells if c.verdict == "FAIL"]
-    assert not failed, "\n".join(failed)
-    assert all(c.detail for c in cells if c.verdict == "REFUSED")
-    assert any(c.verdict == "PASS" for c in cells)
 
 
 def with_row_counts(graph: Graph) -> Graph:
@@ -90,13 +74,19 @@ def run(executable: Executable, feed: Feed) -> list[Array]:
 def test_no_fusion_no_buffer_sharing_no_thread_and_no_instruction_set_changes_a_bit(
     libraries: Mapping[Isa, KernelLibrary], graph: Graph, seed: int
 ) -> None:
+    assume(any(n.view is None and not n.is_leaf() for n in drop_dead(graph)))
     feed = draw_feed(np.random.default_rng(seed), graph)
     graph = with_row_counts(graph)
     results: list[list[Array]] = []
     arms = [(ISAS[0], 2, frozenset[str](), True), (ISAS[0], 1, ALL_FUSIONS, False), (ISAS[-1], 3, ALL_FUSIONS, True)]
     for isa, threads, off, inplace in arms:
         with CpuBackend(libraries[isa], threads) as backend:
-            results.append(run(lowered(graph, backend, feed.weights, off, inplace), feed))
+            try:
+                executable = lowered(graph, backend, feed.weights, off, inplace)
+            except LoweringError as refused:
+                assert "no backend can run" in str(refused)
+                reject()
+            results.append(run(executable, feed))
     for other in results[1:]:
         for expected, actual in zip(results[0], other, strict=True):
             assert np.array_equal(expected, actual, equal_nan=True)
