@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cpu_harness import BEST, VARIANTS, Array, Runner, gaps_untouched, guarded, strided_rows
 
-from minfer_kernels.cpu import tolerances
+from minfer_ir.testing.tolerances import ROTATION
 from minfer_kernels.cpu.features import Isa
 
 Cpu = Mapping[Isa, Runner]
@@ -56,7 +56,7 @@ def test_rope(cpu: Cpu, pairs: str, heads: int, dim: int, dims: int) -> None:
     for isa, n in VARIANTS:
         out = rope(cpu[isa], pairs, x, strided_rows(np.zeros_like(x), 4), dims, n)
         assert gaps_untouched(out)
-        np.testing.assert_allclose(out, expected, rtol=0, atol=tolerances.ROPE * float(np.abs(x).max()) * 2**0.5)
+        np.testing.assert_allclose(out, expected, rtol=0, atol=ROTATION.relative(1) * float(np.abs(x).max()) * 2**0.5)
         np.testing.assert_array_equal(out[..., dims:], x[..., dims:])
         outs.append(out.tobytes())
     in_place = strided_rows(x, 3)

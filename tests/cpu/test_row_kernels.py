@@ -12,7 +12,7 @@ from cpu_harness import BEST, VARIANTS, Array, Runner, gaps_untouched, guarded, 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minfer_kernels.cpu import tolerances
+from minfer_ir.testing.tolerances import EXPONENTIAL, REDUCTION
 from minfer_kernels.cpu.features import Isa
 
 Cpu = Mapping[Isa, Runner]
@@ -57,7 +57,7 @@ def test_binary(cpu: Cpu, name: str, width: int) -> None:
         outs.append(out.copy())
     expected = ELEMENTWISE[name](x, y)
     if name == "swiglu":
-        np.testing.assert_allclose(outs[0], expected, rtol=tolerances.SILU, atol=1e-37)
+        np.testing.assert_allclose(outs[0], expected, rtol=EXPONENTIAL.relative(0), atol=1e-37)
     else:
         np.testing.assert_array_equal(outs[0], expected)
     assert all(o.tobytes() == outs[0].tobytes() for o in outs)
@@ -80,7 +80,7 @@ def test_silu_and_scale(cpu: Cpu, width: int) -> None:
             out = guarded(np.zeros_like(x))
             run_rows(cpu[isa], f"elementwise.{name}", n, {"x": x}, out, width=width, **rest)
             outs[name].append(out)
-    np.testing.assert_allclose(outs["silu"][0], silu(x), rtol=tolerances.SILU)
+    np.testing.assert_allclose(outs["silu"][0], silu(x), rtol=EXPONENTIAL.relative(0))
     np.testing.assert_array_equal(outs["scale"][0], x * np.float32(0.1))
     assert all(o.tobytes() == runs[0].tobytes() for runs in outs.values() for o in runs)
 
@@ -91,7 +91,7 @@ def test_silu_keeps_infinities_nans_and_signs(cpu: Cpu) -> None:
     run_rows(cpu[BEST], "elementwise.silu", 1, {"x": x}, out, width=x.shape[1])
     assert out[0, 0] == np.inf and np.isnan(out[0, 1:3]).all()
     assert out[0, 3:7].tolist() == [0.0, 0.0, 0.0, 200.0] and np.signbit(out[0, 4:6]).all()
-    np.testing.assert_allclose(out[0, 7:], silu(x[0, 7:]), rtol=tolerances.SILU, atol=2e-45)
+    np.testing.assert_allclose(out[0, 7:], silu(x[0, 7:]), rtol=EXPONENTIAL.relative(0), atol=2e-45)
 
 
 def test_rows_past_the_actual_ones_are_left_alone(cpu: Cpu) -> None:
@@ -132,7 +132,7 @@ def test_rms_norm_and_its_fusion_with_add(cpu: Cpu, width: int) -> None:
         normed.append(out.tobytes())
         fused.append(out_fused.tobytes())
         totals.append(total.tobytes())
-        np.testing.assert_allclose(out, exact_norm(x + y, weight), rtol=tolerances.NORM)
+        np.testing.assert_allclose(out, exact_norm(x + y, weight), rtol=REDUCTION.relative(x.shape[1]))
         np.testing.assert_array_equal(total, x + y)
     assert set(normed) == set(fused) == {normed[0]}
     assert len(set(totals)) == 1
@@ -149,7 +149,7 @@ def test_qk_norm_is_rms_norm_of_every_head(cpu: Cpu, heads: int, dim: int) -> No
             x_stride=x.strides[0], x_head_stride=4 * dim, out_stride=out.strides[0], out_head_stride=4 * dim, eps=EPS,
         )  # fmt: skip
         outs.append(out.tobytes())
-        np.testing.assert_allclose(out, exact_norm(x, weight), rtol=tolerances.NORM)
+        np.testing.assert_allclose(out, exact_norm(x, weight), rtol=REDUCTION.relative(x.shape[1]))
     heads_alone, rows = guarded(x.reshape(-1, dim)), guarded(np.zeros((4 * heads, dim), np.float32))
     cpu[BEST].run(
         "norm.rms_norm", x=heads_alone, weight=weight, out=rows, rows_at=bucket(4 * heads), width=dim,
@@ -168,7 +168,7 @@ def test_softmax(cpu: Cpu, width: int) -> None:
         assert gaps_untouched(out)
         outs.append(out.copy())
     e = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
-    np.testing.assert_allclose(outs[0], e / e.sum(axis=1, keepdims=True), rtol=tolerances.SOFTMAX)
+    np.testing.assert_allclose(outs[0], e / e.sum(axis=1, keepdims=True), rtol=EXPONENTIAL.relative(x.shape[1]))
     assert all(o.tobytes() == outs[0].tobytes() for o in outs)
 
 
