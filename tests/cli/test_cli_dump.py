@@ -14,6 +14,7 @@ from cli_calls import error_line, minfer
 from minfer_ir.params import DevicePlan
 from minfer_ir.serialize import loads
 from minfer_models import load
+from minfer_models.cli.output import write_text
 
 STAGES = (
     "build", "canonicalize", "assign", "fuse", "legalize", "fuse-legal", "cse", "dce",
@@ -61,6 +62,13 @@ def test_the_allocated_stage_says_where_every_value_lies_how_long_and_whose_byte
         if value["buffer"] is not None:
             buffer = plan["buffers"]["cpu"][value["buffer"]]
             assert value["offset"] + value["bytes"] <= buffer["largest"] <= buffer["class_bytes"]
+    with load(tiny, threads=1) as llm:
+        state = llm.engine.stage(llm.engine.params(1), "allocate")
+    assert state.memory is not None
+    assert {v["node"]: v["alias"] for v in plan["values"] if v["kind"] == "inplace"} == dict(state.memory.inplace)
+    for value in plan["values"]:
+        owner = state.graph.owner(value["node"])
+        assert value["kind"] == "inplace" or value["alias"] == (None if owner == value["node"] else owner)
     totals = plan["totals"]["cpu"]
     assert totals["pool"] == sum(b["class_bytes"] for b in plan["buffers"]["cpu"]) >= totals["live"]
     assert f"{totals['pool'] / 2**20:.3f} MiB in {len(plan['buffers']['cpu'])} buffers" in text
@@ -180,4 +188,24 @@ def test_a_file_is_written_whole_or_not_at_all(tiny: Path, tmp_path: Path) -> No
     assert [p.name for p in tmp_path.iterdir()] == ["graph.json"]
     missing = tmp_path / "no" / "graph.json"
     assert error_line(minfer("dump", tiny, "-o", missing)).endswith("No such file or directory")
+    assert [p.name for p in tmp_path.iterdir()] == ["graph.json"]
     assert "is a folder; name a file" in error_line(minfer("dump", tiny, "-o", tmp_path))
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "graph.json"
+    out.write_text("before")
+
+    def full(_self: Path, _target: Path) -> None:
+        raise OSError(28, "No space left on device", str(out))
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_text(out, "after")
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("graph.json", "before")]
+
+
+def test_a_new_file_has_the_usual_permissions(tmp_path: Path) -> None:
+    (tmp_path / "usual").write_text("")
+    write_text(tmp_path / "ours", "")
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "usual").stat().st_mode

@@ -181,6 +181,25 @@ def test_ctrl_c_keeps_the_text_and_exits_with_130(tiny: Path, as_json: bool) -> 
         assert "finish interrupted" in outcome.err
 
 
+def test_ctrl_c_while_loading_is_silent(tiny: Path) -> None:
+    script = (
+        "import os, signal\n"
+        "from minfer_models.engine import Model\n"
+        "from minfer_models.cli.main import run\n"
+        "Model.open = lambda path: os.kill(os.getpid(), signal.SIGINT)\n"
+        "run()\n"
+    )
+    arguments = [sys.executable, "-c", script, "run", str(tiny), "-p", "abc"]
+    done = subprocess.run(arguments, capture_output=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+def test_a_setting_out_of_range_is_refused_before_a_model_is_looked_for() -> None:
+    assert error_line(minfer("run", "no-such-model", "-p", "a", "--temp", "nan")).startswith(
+        "minfer: temperature is nan"
+    )
+
+
 def test_a_real_sigint_ends_a_long_answer(smollm2: Path) -> None:
     arguments = ["run", str(smollm2), "-p", "Once upon a time", "-n", "4000", "-t", "1"]
     with subprocess.Popen([*MINFER, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
