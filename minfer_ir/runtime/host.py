@@ -80,6 +80,37 @@ class HostBuffers:
             region[target : target + count] = held
 
 
+class HostBackend:
+    """The part of the Backend protocol that every backend over host memory has."""
+
+    def __init__(self) -> None:
+        self.buffers = HostBuffers()
+
+    def memory(self) -> MemoryInfo:
+        """Host memory."""
+        return host_memory()
+
+    def allocate(self, nbytes: int) -> int:
+        """A zeroed host buffer."""
+        return self.buffers.allocate(nbytes)
+
+    def free(self, buffer: int) -> None:
+        """Drop a host buffer."""
+        self.buffers.free(buffer)
+
+    def write(self, ref: BufRef, data: Array) -> None:
+        """Copy rows into a window."""
+        self.buffers.write(ref, data)
+
+    def read(self, ref: BufRef, kind: TensorType, n_rows: int | None = None) -> Array:
+        """Copy rows out of a window."""
+        return self.buffers.read(ref, kind, n_rows)
+
+    def copy_cells(self, ref: BufRef, row_bytes: int, moves: Sequence[tuple[int, int, int]]) -> None:
+        """Move KV rows."""
+        self.buffers.copy_cells(ref, row_bytes, moves)
+
+
 def host_memory(meminfo: Path = Path("/proc/meminfo")) -> MemoryInfo:
     """Total and available host memory in bytes; unknown where /proc/meminfo is missing or unreadable."""
     try:

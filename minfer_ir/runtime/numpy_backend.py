@@ -14,14 +14,14 @@ from minfer_ir.graph import Graph, Node
 from minfer_ir.ops import OPS
 from minfer_ir.ops.leaves import KV_TYPES
 from minfer_ir.opspec import WEIGHT_TYPES, Array
-from minfer_ir.runtime.backend import BackendError, Binding, BufRef, Capabilities, MemoryInfo, Split
-from minfer_ir.runtime.host import HostBuffers, host_memory
+from minfer_ir.runtime.backend import BackendError, Binding, Capabilities, Split
+from minfer_ir.runtime.host import HostBackend, HostBuffers
 from minfer_ir.types import Shape, TensorType
 
 N_ROWS_TYPE = TensorType((2,), I32)
 
 
-class NumpyBackend:
+class NumpyBackend(HostBackend):
     """Runs the ops' own references; floats stay floats, so its matmuls read unquantized activations."""
 
     name = "numpy"
@@ -34,36 +34,12 @@ class NumpyBackend:
     )
 
     def __init__(self) -> None:
-        self.buffers = HostBuffers()
+        super().__init__()
         self._weights: list[Array] = []
 
     def supports(self, op: str, attrs: Any, out: TensorType, operands: Sequence[TensorType]) -> str | None:
         """Everything that is declared."""
         return None if op in OPS else f"{op} isn't a declared op"
-
-    def memory(self) -> MemoryInfo:
-        """Host memory."""
-        return host_memory()
-
-    def allocate(self, nbytes: int) -> int:
-        """A zeroed host buffer."""
-        return self.buffers.allocate(nbytes)
-
-    def free(self, buffer: int) -> None:
-        """Drop a host buffer."""
-        self.buffers.free(buffer)
-
-    def write(self, ref: BufRef, data: Array) -> None:
-        """Copy rows into a window."""
-        self.buffers.write(ref, data)
-
-    def read(self, ref: BufRef, kind: TensorType, n_rows: int | None = None) -> Array:
-        """Copy rows out of a window."""
-        return self.buffers.read(ref, kind, n_rows)
-
-    def copy_cells(self, ref: BufRef, row_bytes: int, moves: Sequence[tuple[int, int, int]]) -> None:
-        """Move KV rows."""
-        self.buffers.copy_cells(ref, row_bytes, moves)
 
     def register_weight(
         self, key: str, dtype: Format, shape: Shape, parts: Sequence[Bytes], uses: frozenset[str]

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from minfer_ir.formats.base import Bytes, Format
 from minfer_ir.graph import Graph, Node
 from minfer_ir.ops.rope import RopeAttrs, rope_table
-from minfer_ir.opspec import WEIGHT_TYPES, Array
-from minfer_ir.runtime.backend import BackendError, Binding, BufRef, Capabilities, MemoryInfo, Split
-from minfer_ir.runtime.host import ALIGNMENT, HostBuffers, host_memory
+from minfer_ir.opspec import WEIGHT_TYPES
+from minfer_ir.runtime.backend import BackendError, Binding, Capabilities, Split
+from minfer_ir.runtime.host import ALIGNMENT, HostBackend
 from minfer_ir.types import Shape, TensorType
-from minfer_kernels.cpu.emit import EMITTERS, Emitter
+from minfer_kernels.cpu.emit import EMITTERS
+from minfer_kernels.cpu.emitter import Emitter
 from minfer_kernels.cpu.layouts import activation_format
 from minfer_kernels.cpu.library import KernelLibrary
 from minfer_kernels.cpu.limits import why_not
@@ -26,7 +27,7 @@ from minfer_kernels.cpu.threads import ThreadPool
 from minfer_kernels.cpu.weights import CpuWeight, make_weight
 
 
-class CpuBackend:
+class CpuBackend(HostBackend):
     """Owns host buffers, packed weights, rope tables and the worker threads; close it when done."""
 
     name = "cpu"
@@ -39,8 +40,8 @@ class CpuBackend:
     )
 
     def __init__(self, library: KernelLibrary, n_threads: int) -> None:
+        super().__init__()
         self.library = library
-        self.buffers = HostBuffers()
         self.n_threads = n_threads
         self._weights: list[CpuWeight] = []
         self._scratch: list[Bytes] = []
@@ -54,30 +55,6 @@ class CpuBackend:
     def supports(self, op: str, attrs: Any, out: TensorType, operands: Sequence[TensorType]) -> str | None:
         """None, or why no kernel takes these types."""
         return why_not(op, attrs, out, operands)
-
-    def memory(self) -> MemoryInfo:
-        """Host memory."""
-        return host_memory()
-
-    def allocate(self, nbytes: int) -> int:
-        """A zeroed host buffer."""
-        return self.buffers.allocate(nbytes)
-
-    def free(self, buffer: int) -> None:
-        """Drop a host buffer."""
-        self.buffers.free(buffer)
-
-    def write(self, ref: BufRef, data: Array) -> None:
-        """Copy rows into a window."""
-        self.buffers.write(ref, data)
-
-    def read(self, ref: BufRef, kind: TensorType, n_rows: int | None = None) -> Array:
-        """Copy rows out of a window."""
-        return self.buffers.read(ref, kind, n_rows)
-
-    def copy_cells(self, ref: BufRef, row_bytes: int, moves: Sequence[tuple[int, int, int]]) -> None:
-        """Move KV rows."""
-        self.buffers.copy_cells(ref, row_bytes, moves)
 
     def register_weight(
         self, key: str, dtype: Format, shape: Shape, parts: Sequence[Bytes], uses: frozenset[str]

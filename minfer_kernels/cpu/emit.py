@@ -2,110 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
-import numpy as np
-from numpy.typing import NDArray
-
 from minfer_ir.formats.base import Format
-from minfer_ir.graph import Graph, Node
+from minfer_ir.graph import Node
 from minfer_ir.ops.attention import window_mode
-from minfer_ir.ops.rope import RopeAttrs
-from minfer_ir.runtime.backend import Binding
-from minfer_ir.runtime.host import HostBuffers
 from minfer_kernels.cpu.attention_scratch import attention_scratch_bytes
+from minfer_kernels.cpu.emitter import Emitter, row_width
 from minfer_kernels.cpu.layouts import get_rows_kernel, matmul_kernel
-from minfer_kernels.cpu.tape import Place, Tape, TapeBuilder
-from minfer_kernels.cpu.weights import CpuWeight
-
-RopeTables = Callable[[RopeAttrs, int | None], NDArray[np.float32]]
-
-
-class Emitter:
-    """Resolves operands to addresses, strides and row counts while a tape is written."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        binding: Binding,
-        buffers: HostBuffers,
-        weights: Mapping[int, CpuWeight],
-        tape: TapeBuilder,
-        tables: RopeTables,
-        scratch: Callable[[int], int],
-    ) -> None:
-        self.graph, self.weights, self.tables, self.binding = graph, weights, tables, binding
-        self._scratch = scratch
-        self._buffers, self._tape = buffers, tape
-        self._counts: dict[int, NDArray[np.int32]] = {}
-        self.length = 0
-
-    def call(self, kernel: str, node: Node, **operands: int | float) -> None:
-        """Append one kernel call for `node`."""
-        self._tape.emit(kernel, barrier=True, label=node.name, **operands)
-        self.length += 1
-
-    def finish(self) -> Tape:
-        """The tape."""
-        return self._tape.build()
-
-    def sources(self, node: Node) -> list[Node]:
-        """The operand nodes in declaration order."""
-        return [self.graph[s] for s in node.sources]
-
-    def at(self, node: Node, skip: int = 0) -> Place:
-        """The address of a value's element `skip` of float32; a weight's float32 values."""
-        behind = f"[{skip}:]" if skip else ""
-        if node.id in self.weights:
-            address = _address(self.weights[node.id].values, node)
-            return Place(address + 4 * skip, f"{self.weight_text(node)}{behind}")
-        ref = self.binding.values[node.id]
-        address, offset = self._buffers.address(ref) + 4 * skip, ref.offset + 4 * skip
-        return Place(address, f"{node.name}{behind}@b{ref.buffer}+{offset:#x}")
-
-    def weight_text(self, node: Node) -> str:
-        """A weight in listings: its name and id on the backend."""
-        return f"{node.name}@w{self.binding.weights[node.id]}"
-
-    def row_stride(self, node: Node) -> int:
-        """Bytes between rows; 0 for a vector, which is the same row again."""
-        if node.id in self.weights or len(node.type.shape) == 1:
-            return 0
-        return self.binding.values[node.id].strides[0]
-
-    def stride(self, node: Node, axis: int) -> int:
-        """Bytes between elements along `axis`."""
-        return self.binding.values[node.id].strides[axis]
-
-    def rows_at(self, node: Node) -> Place:
-        """The address of the int32 that holds how many rows `node` has in this step."""
-        if node.type.rows is not None:
-            pair = self._buffers.address(self.binding.n_rows)
-            return Place(pair + (0 if node.type.rows == "token" else 4), f"n_{node.type.rows}_rows")
-        return self.count(node.type.shape[0] if len(node.type.shape) > 1 else 1)
-
-    def scratch(self, bytes_per_thread: int) -> Place:
-        """The address of memory that one kernel call may use freely; no value outlives the call."""
-        return Place(self._scratch(bytes_per_thread), "scratch")
-
-    def count(self, n: int) -> Place:
-        """The address of an int32 constant."""
-        if n not in self._counts:
-            self._counts[n] = np.array([n], np.int32)
-        return Place(self._counts[n].ctypes.data, f"const {n}")
-
-
-def _address(array: NDArray[np.float32] | None, node: Node) -> int:
-    assert array is not None, f"{node.name} was registered without float values"
-    return array.ctypes.data
-
-
-def row_width(node: Node) -> int:
-    """Elements of one row: everything behind axis 0; a vector is one row."""
-    shape = node.type.shape
-    return math.prod(shape[1:] if len(shape) > 1 or node.type.rows else shape)
+from minfer_kernels.cpu.tape import Place
 
 
 def _binary(kernel: str) -> Callable[[Emitter, Node], None]:
@@ -162,79 +68,50 @@ def _unary(kernel: str) -> Callable[[Emitter, Node], None]:
     return emit
 
 
+def _rows(e: Emitter, node: Node, **sources: Node) -> dict[str, int]:
+    """The operands of kernels over rows: each source and `out` with its row stride, the rows and their width."""
+    at: dict[str, int] = {name: e.at(source) for name, source in sources.items()}
+    strides = {f"{name}_stride": e.row_stride(source) for name, source in sources.items()}
+    shared = {"out": e.at(node), "rows_at": e.rows_at(node), "width": node.type.shape[1]}
+    return {**at, **strides, **shared, "out_stride": e.row_stride(node)}
+
+
+def _heads(e: Emitter, node: Node, name: str, source: Node) -> dict[str, int]:
+    """The operands of kernels over heads: `source` and `out` `[rows, heads, head_dim]` with their strides."""
+    _, n_heads, head_dim = node.type.shape
+    shared = {"rows_at": e.rows_at(node), "n_heads": n_heads, "head_dim": head_dim}
+    places: dict[str, int] = {name: e.at(source), "out": e.at(node)}
+    for label, value in ((name, source), ("out", node)):
+        places[f"{label}_stride"], places[f"{label}_head_stride"] = e.stride(value, 0), e.stride(value, 1)
+    return {**places, **shared}
+
+
 def _rms_norm(e: Emitter, node: Node) -> None:
     x, weight = e.sources(node)
-    e.call(
-        "norm.rms_norm",
-        node,
-        x=e.at(x),
-        weight=e.at(weight),
-        out=e.at(node),
-        rows_at=e.rows_at(node),
-        width=node.type.shape[1],
-        x_stride=e.row_stride(x),
-        out_stride=e.row_stride(node),
-        eps=node.attrs.eps,
-    )
+    e.call("norm.rms_norm", node, **_rows(e, node, x=x), weight=e.at(weight), eps=node.attrs.eps)
 
 
 def _qk_norm(e: Emitter, node: Node) -> None:
     x, weight = e.sources(node)
-    _, n_heads, head_dim = node.type.shape
-    e.call(
-        "norm.qk_norm",
-        node,
-        x=e.at(x),
-        weight=e.at(weight),
-        out=e.at(node),
-        rows_at=e.rows_at(node),
-        n_heads=n_heads,
-        head_dim=head_dim,
-        x_stride=e.stride(x, 0),
-        x_head_stride=e.stride(x, 1),
-        out_stride=e.stride(node, 0),
-        out_head_stride=e.stride(node, 1),
-        eps=node.attrs.eps,
-    )
+    e.call("norm.qk_norm", node, **_heads(e, node, "x", x), weight=e.at(weight), eps=node.attrs.eps)
 
 
 def _add_rms_norm(e: Emitter, node: Node) -> None:
     x, y, weight = e.sources(node)
     width = x.type.shape[1]
-    e.call(
-        "norm.add_rms_norm",
-        node,
-        x=e.at(x),
-        y=e.at(y),
-        weight=e.at(weight),
-        total=e.at(node),
-        out=e.at(node, skip=width),
-        rows_at=e.rows_at(node),
-        width=width,
-        x_stride=e.row_stride(x),
-        y_stride=e.row_stride(y),
-        total_stride=e.row_stride(node),
-        out_stride=e.row_stride(node),
-        eps=node.attrs.eps,
-    )
+    parts: dict[str, int] = {"total": e.at(node), "total_stride": e.row_stride(node), "out": e.at(node, skip=width)}
+    operands = {**_rows(e, node, x=x, y=y), **parts, "width": width}
+    e.call("norm.add_rms_norm", node, **operands, weight=e.at(weight), eps=node.attrs.eps)
 
 
 def _matmul(e: Emitter, node: Node) -> None:
     x, weight = e.sources(node)
     packed = e.weights[weight.id].packed
     assert packed is not None, f"{weight.name} was registered without a packed form"
-    e.call(
-        matmul_kernel(weight.type.dtype.name),
-        node,
-        x=e.at(x),
-        w=Place(packed.address, e.weight_text(weight)),
-        out=e.at(node),
-        rows_at=e.rows_at(node),
-        x_stride=e.row_stride(x),
-        out_stride=e.row_stride(node),
-        n=packed.n,
-        k=packed.k,
-    )
+    operands = _rows(e, node, x=x)
+    del operands["width"]
+    w = Place(packed.address, e.weight_text(weight))
+    e.call(matmul_kernel(weight.type.dtype.name), node, **operands, w=w, n=packed.n, k=packed.k)
 
 
 def _get_rows(e: Emitter, node: Node) -> None:
@@ -245,17 +122,8 @@ def _get_rows(e: Emitter, node: Node) -> None:
         at, stride = Place(rows.ctypes.data, e.weight_text(table)), rows.strides[0]
     else:
         at, stride = e.at(table), e.row_stride(table)
-    e.call(
-        get_rows_kernel(table.type.dtype.name.upper()),
-        node,
-        table=at,
-        ids=e.at(ids),
-        out=e.at(node),
-        rows_at=e.rows_at(node),
-        width=node.type.shape[1],
-        table_stride=stride,
-        out_stride=e.row_stride(node),
-    )
+    kernel = get_rows_kernel(table.type.dtype.name.upper())
+    e.call(kernel, node, **_rows(e, node), table=at, table_stride=stride, ids=e.at(ids))
 
 
 def block_of(node: Node) -> int:
@@ -266,71 +134,31 @@ def block_of(node: Node) -> int:
 
 def _quantize_act(e: Emitter, node: Node) -> None:
     (x,) = e.sources(node)
-    e.call(
-        f"quantize.rows[{block_of(node)}]",
-        node,
-        x=e.at(x),
-        out=e.at(node),
-        rows_at=e.rows_at(node),
-        width=node.type.shape[1],
-        x_stride=e.row_stride(x),
-        out_stride=e.row_stride(node),
-    )
+    e.call(f"quantize.rows[{block_of(node)}]", node, **_rows(e, node, x=x))
 
 
 def _swiglu_quantize(e: Emitter, node: Node) -> None:
     gate, up = e.sources(node)
-    e.call(
-        f"quantize.swiglu[{block_of(node)}]",
-        node,
-        gate=e.at(gate),
-        up=e.at(up),
-        out=e.at(node),
-        rows_at=e.rows_at(node),
-        width=node.type.shape[1],
-        gate_stride=e.row_stride(gate),
-        up_stride=e.row_stride(up),
-        out_stride=e.row_stride(node),
-    )
+    e.call(f"quantize.swiglu[{block_of(node)}]", node, **_rows(e, node, gate=gate, up=up))
 
 
 def _rms_norm_quantize(e: Emitter, node: Node) -> None:
     x, weight = e.sources(node)
-    e.call(
-        f"quantize.rms_norm[{block_of(node)}]",
-        node,
-        x=e.at(x),
-        weight=e.at(weight),
-        out=e.at(node),
-        rows_at=e.rows_at(node),
-        width=node.type.shape[1],
-        x_stride=e.row_stride(x),
-        out_stride=e.row_stride(node),
-        eps=node.attrs.eps,
-    )
+    operands = _rows(e, node, x=x)
+    e.call(f"quantize.rms_norm[{block_of(node)}]", node, **operands, weight=e.at(weight), eps=node.attrs.eps)
 
 
 def _rope(e: Emitter, node: Node) -> None:
     x, positions, *factors = e.sources(node)
-    factor_id = e.binding.weights[factors[0].id] if factors else None
-    table = e.tables(node.attrs, factor_id)
-    _, n_heads, head_dim = node.type.shape
+    table = e.tables(node.attrs, e.binding.weights[factors[0].id] if factors else None)
     e.call(
         f"rope.{node.attrs.pairs}",
         node,
-        x=e.at(x),
+        **_heads(e, node, "x", x),
         positions=e.at(positions),
         table=Place(table.ctypes.data, "rope table"),
-        out=e.at(node),
-        rows_at=e.rows_at(node),
-        n_heads=n_heads,
-        head_dim=head_dim,
-        dims=node.attrs.dims,
-        x_stride=e.stride(x, 0),
-        x_head_stride=e.stride(x, 1),
-        out_stride=e.stride(node, 0),
-        out_head_stride=e.stride(node, 1),
         table_stride=table.strides[0],
+        dims=node.attrs.dims,
     )
 
 
@@ -374,24 +202,16 @@ def _attention(e: Emitter, node: Node) -> None:
     e.call(
         f"attention.attend[{mode},{k.type.dtype.name}]",
         node,
-        q=e.at(q),
+        **_heads(e, node, "q", q),
         k=e.at(k),
         v=e.at(v),
-        out=e.at(node),
-        rows_at=e.rows_at(node),
         positions=e.at(positions),
         window=e.at(window),
         scratch=e.scratch(stride),
-        q_stride=e.stride(q, 0),
-        q_head_stride=e.stride(q, 1),
-        out_stride=e.stride(node, 0),
-        out_head_stride=e.stride(node, 1),
-        cell_bytes=e.row_stride(k),
-        n_heads=n_heads,
-        n_kv_heads=node.attrs.n_kv_heads,
-        head_dim=head_dim,
-        scale=node.attrs.scale,
         scratch_stride=stride,
+        cell_bytes=e.row_stride(k),
+        n_kv_heads=node.attrs.n_kv_heads,
+        scale=node.attrs.scale,
     )
 
 

@@ -15,7 +15,7 @@ from cli_calls import error_line, minfer
 from minfer_ir.evaluate import evaluate
 from minfer_ir.formats import format_named
 from minfer_ir.testing.tolerances import weight_terms
-from minfer_kernels.cpu.emit import Emitter
+from minfer_kernels.cpu.emitter import Emitter
 from minfer_kernels.cpu.tape import Place
 from minfer_models import load
 from minfer_models.engine import Rows, TokenSequence
