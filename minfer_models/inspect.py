@@ -72,8 +72,8 @@ class MemoryNeed:
 class FileSummary:
     """A file as `minfer inspect` shows it.
 
-    `reasons` say why it can't be run even when it's whole; empty when it can. `memory` is None when its sizes aren't known. `chat` says
-    whether it brings a chat template.
+    `reasons` say why it can't be run even when it's whole; empty when it can. `memory` is None when its sizes aren't
+    known. `chat` says whether it brings a chat template.
     """
 
     file: GGUFFile

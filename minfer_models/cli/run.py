@@ -63,25 +63,25 @@ def run(
     with progress() as shown:
         options = {"n_ctx": ctx, "threads": threads, "kv": kv, "fusions_off": names(fusions_off)}
         with load_shown(model, shown, **options) as llm:
-            limit = None if n == -1 else n
-            if chat:
-                messages = [{"role": "system", "content": system}] if system is not None else []
-                messages.append({"role": "user", "content": text})
-                generation = llm.chat(messages, max_tokens=limit, **sampling)
-            else:
-                generation = llm.generate(text, max_tokens=limit, **sampling)
+            request = {"max_tokens": None if n == -1 else n, **sampling}
+            generation = llm.chat(_messages(text, system), **request) if chat else llm.generate(text, **request)
             _plan_forwards(llm, generation.usage.prompt_tokens, shown)
-            shown.show(f"reading the prompt, {generation.usage.prompt_tokens} tokens")
             out = _Collected(None if as_json else _stdout_writer(), shown.stop)
             interrupted = _consume(generation, out)
             reason = "interrupted" if interrupted else generation.finish_reason
+            out.end_line()
             if as_json:
-                typer.echo(json.dumps(_result(llm, generation, out.text, reason, sampling), ensure_ascii=False))
+                typer.echo(json.dumps(_result(llm, generation, out.text, reason, sampling)))
             else:
-                out.end_line()
                 typer.echo(_summary(llm, generation, reason, temp), err=True)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
+
+
+def _messages(text: str, system: str | None) -> list[dict[str, str]]:
+    """A conversation of one message, behind the system's where there is one."""
+    first = [] if system is None else [{"role": "system", "content": system}]
+    return [*first, {"role": "user", "content": text}]
 
 
 class _Collected:
@@ -112,6 +112,7 @@ def _plan_forwards(llm: LLM, n_tokens: int, shown: Progress) -> None:
     for rows in dict.fromkeys(min(n_tokens - start, engine.chunk) for start in range(0, n_tokens, engine.chunk)):
         shown.show(f"planning a forward of {rows} tokens")
         engine.lowered(engine.params(rows))
+    shown.show(f"reading the prompt, {n_tokens} tokens")
 
 
 def _consume(generation: Generation, out: _Collected) -> bool:

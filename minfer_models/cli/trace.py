@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,12 +72,14 @@ def trace(
 
 def _walk(forward: Forward, check: Check | None, shown: Progress, listed: bool) -> tuple[list[TracedNode], str | None]:
     """The nodes up to the first that differs, and the report on that one."""
+    from minfer_models.cli.output import plain_stdout
     from minfer_models.cli.tracing import TracedNode
 
     graph = forward.executable.graph
     total = sum(len(split.nodes) for split in forward.executable.splits)
     widths = max(len(n.name) for n in graph), max(len(n.op) for n in graph)
     nodes: list[TracedNode] = []
+    out = plain_stdout()
     if listed:
         shown.stop()
     for step in forward.steps(check is not None and check.needs_operands):
@@ -86,7 +87,7 @@ def _walk(forward: Forward, check: Check | None, shown: Progress, listed: bool) 
         node = TracedNode.of(step)
         nodes.append(node)
         if listed:
-            sys.stdout.write(f"{node.name:<{widths[0]}}  {node.op:<{widths[1]}}  {node.stats}\n")
+            out.write(f"{node.name:<{widths[0]}}  {node.op:<{widths[1]}}  {node.stats}\n")
         if check is not None and (difference := check.difference(step, node)) is not None:
             return nodes, difference
     return nodes, None
