@@ -38,7 +38,8 @@ class Generation:
     """Iterate over it for pieces of text; afterwards `usage`, `finish_reason` and `token_ids` say what happened.
 
     `finish_reason` is "stop" at an end-of-generation token and "length" when `max_tokens` are reached or the context
-    is full. `seed` is the one in use, also when it was drawn. It runs once; a second iteration yields nothing.
+    is full. `seed` is the one in use, also when it was drawn. It runs once: a second iteration yields nothing, and an
+    iterator that is dropped on the way gives its KV cells back.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Generation:
         self.finish_reason: FinishReason | None = None
         self._prefill_seconds = 0.0
         self._decode_seconds = 0.0
-        self._pieces = self._run()
+        self._started = False
 
     @property
     def usage(self) -> Usage:
@@ -70,13 +71,13 @@ class Generation:
         return Usage(len(self._prompt), len(self.token_ids), self._prefill_seconds, self._decode_seconds)
 
     def text(self) -> str:
-        """Everything that is left, as one string."""
+        """The whole text at once."""
         return "".join(self)
 
     def __iter__(self) -> Iterator[str]:
-        return self._pieces
-
-    def _run(self) -> Iterator[str]:
+        if self._started:
+            return
+        self._started = True
         stream = self._tokenizer.stream()
         with TokenSequence(self._engine, len(self._prompt) + self._max_tokens) as sequence:
             for token_id in self._tokens(sequence):
