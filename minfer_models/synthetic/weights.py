@@ -105,7 +105,8 @@ def weight_std(model: SyntheticModel, spec: TensorSpec) -> float:
     """The spread of matrix `spec`.
 
     Rows that read a normed input give outputs of about unit size. The two projections that write to the residual
-    stream are sized so that what the blocks add outweighs the embedding as `OWN_LOGIT` asks, whatever the depth.
+    stream are sized so that what all blocks add weighs as much as the embedding, whatever the depth; under a tied
+    head, so much more that `OWN_LOGIT` holds.
     """
     embedding_std = model.logit_std / math.sqrt(model.width)
     kind = _kind(spec)
@@ -114,8 +115,8 @@ def weight_std(model: SyntheticModel, spec: TensorSpec) -> float:
     unit = 1 / math.sqrt(spec.shape[1])
     if kind not in HIDDEN_SIZE:
         return unit
-    added_rows = math.sqrt(model.width / OWN_LOGIT**2 / (2 * model.n_blocks))
-    return unit * embedding_std * added_rows / HIDDEN_SIZE[kind]
+    added = math.sqrt(model.width) / OWN_LOGIT if model.tied else 1.0
+    return unit * embedding_std * added / math.sqrt(2 * model.n_blocks) / HIDDEN_SIZE[kind]
 
 
 def _kind(spec: TensorSpec) -> str:

@@ -41,6 +41,9 @@ NAMES = {
     "ffn_down": "mlp.down_proj",
 }
 
+ACTIVATION_BLOCKS = dict.fromkeys(("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL"), 32)
+ACTIVATION_BLOCKS |= dict.fromkeys(("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"), 256)
+
 
 class _Reader(gguf.GGUFReader):
     """gguf-py's reader, stepping over arrays of strings: it takes a minute for a vocabulary's 300,000."""
@@ -70,6 +73,20 @@ class Oracle:
         with torch.device("meta"):
             self.model = model_class(config_class(**self._config(tensors, rope)))
         self._load(tensors)
+        self._blocks = {self._name(t.name): ACTIVATION_BLOCKS.get(t.tensor_type.name) for t in reader.tensors}
+
+    def rounded_logits(self, tokens: Sequence[int]) -> Logits:
+        """`logits` with the input of every matrix product rounded to 8 bits, in its weight type's blocks."""
+        hooks = []
+        for name, layer in self.model.named_modules():
+            block = self._blocks.get(f"{name}.weight", self._blocks["model.embed_tokens.weight"])
+            if isinstance(layer, torch.nn.Linear) and block is not None:
+                hooks.append(layer.register_forward_pre_hook(lambda _, args, n=block: (_rounded(args[0], n),)))
+        try:
+            return self.logits(tokens)
+        finally:
+            for hook in hooks:
+                hook.remove()
 
     def logits(self, tokens: Sequence[int], positions: Sequence[int] | None = None) -> Logits:
         """Float32 `[n_tokens, n_vocab]` of one causal forward; `positions` for rope, by default from 0."""
@@ -138,11 +155,18 @@ class Oracle:
         for name, data in tensors.items():
             if name == "rope_freqs.weight":
                 continue
-            block, kind, suffix = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)", name).groups()
+            kind = name.split(".")[-2]
             if self.arch == "llama" and kind in n_heads:
                 data = _halves_apart(data, n_heads[kind])  # noqa: PLW2901
-            prefix = "" if block is None else f"model.layers.{block}."
-            yield f"{prefix}{NAMES[kind]}.{suffix}", data
+            yield self._name(name), data
+
+    @staticmethod
+    def _name(name: str) -> str:
+        """Hugging Face's name of a tensor."""
+        if name == "rope_freqs.weight":
+            return name
+        block, kind, suffix = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)", name).groups()
+        return f"{'' if block is None else f'model.layers.{block}.'}{NAMES[kind]}.{suffix}"
 
 
 def _halves_apart(weight: np.ndarray, n_heads: int) -> np.ndarray:
@@ -150,3 +174,9 @@ def _halves_apart(weight: np.ndarray, n_heads: int) -> np.ndarray:
     head_dim = len(weight) // n_heads
     order = [h * head_dim + 2 * j + p for h in range(n_heads) for p in (0, 1) for j in range(head_dim // 2)]
     return weight[order]
+
+
+def _rounded(x: torch.Tensor, block: int) -> torch.Tensor:
+    blocks = x.reshape(-1, block)
+    step = (blocks.abs().amax(dim=1, keepdim=True) / 127).clamp_min(1e-30)
+    return (torch.round(blocks / step) * step).reshape(x.shape)

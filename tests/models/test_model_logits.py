@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from conftest import TEXT
 from gates import EXACT, EXCESS, divergence
 from model_steps import exact_logits, opened
@@ -31,9 +30,10 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
-MIXED = {"token_embd.weight": "Q8_0", "*.ffn_down.weight": "Q5_1", "*.attn_v.weight": "Q6_K", "*": "Q4_K"}
+K_QUANTS = {"token_embd.weight": "Q4_0", "output.weight": "Q8_0", "*.ffn_down.weight": "Q6_K", "*": "Q4_K"}
+SIMPLE = {"output.weight": "Q8_0", "*.attn_v.weight": "Q5_1", "*.ffn_gate.weight": "IQ4_NL", "*": "Q4_1"}
 KINDS: dict[str, dict[str, Any]] = {
-    "qwen2": {"architecture": "qwen2", "weights": MIXED, "rope_base": 1e6},
+    "qwen2": {"architecture": "qwen2", "tied": False, "weights": SIMPLE, "rope_base": 1e6},
     "qwen3": {
         "architecture": "qwen3",
         "head_dim": 128,
@@ -44,11 +44,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "deepseek-r1-distill-qwen": {
         "architecture": "qwen2",
         "tied": False,
-        "weights": {"output.weight": "F16", "*": "Q8_0"},
+        "weights": "Q8_0",
         "n_ctx_train": 131072,
     },
     "llama-3.2": {
-        "weights": MIXED,
+        "weights": K_QUANTS,
+        "tied": False,
         "n_heads": 8,
         "width": 512,
         "rope_base": 500000.0,
@@ -73,27 +74,10 @@ def test_smollm2_is_within_the_gates(smollm2_reference: Logits, smollm2_logits: 
 def test_smollm2_is_no_further_than_rounded_activations_explain(
     smollm2_oracle: Oracle, smollm2_text: list[int], smollm2_reference: Logits, smollm2_logits: Logits
 ) -> None:
-    rounded = divergence(smollm2_reference, logits_of_rounded(smollm2_oracle, smollm2_text))
+    rounded = divergence(smollm2_reference, smollm2_oracle.rounded_logits(smollm2_text))
     found = divergence(smollm2_reference, smollm2_logits)
     print(f"rounded inputs: {rounded}\nours: {found}")
     assert found.kl.mean() < EXCESS * rounded.kl.mean()
-
-
-def logits_of_rounded(oracle: Oracle, tokens: list[int]) -> Logits:
-    """Hugging Face's logits with the input of every linear layer rounded to 8 bits in blocks of 32."""
-    layers = [m for m in oracle.model.modules() if isinstance(m, torch.nn.Linear)]
-    hooks = [layer.register_forward_pre_hook(lambda _, args: (_rounded(args[0]),)) for layer in layers]
-    try:
-        return oracle.logits(tokens)
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _rounded(x: torch.Tensor) -> torch.Tensor:
-    blocks = x.reshape(-1, 32)
-    step = (blocks.abs().amax(dim=1, keepdim=True) / 127).clamp_min(1e-30)
-    return (torch.round(blocks / step) * step).reshape(x.shape)
 
 
 def test_smollm2_without_activation_rounding_equals_hugging_face(
@@ -186,8 +170,10 @@ def test_a_synthetic_model_with_a_real_vocabulary_is_within_the_gates(
     reference = oracle.logits(tokens)
     found = divergence(reference, ours)
     n = 64
+    rounded = divergence(reference, oracle.rounded_logits(tokens))
     exact = divergence(reference[:n], exact_logits(path, tokens[:n]))
-    print(f"{kind}: {found}\n{kind}, f32: {exact}")
+    print(f"{kind}: {found}\n{kind}, rounded inputs: {rounded}\n{kind}, f32: {exact}")
     path.unlink()
     assert found.passes(), str(found)
+    assert found.kl.mean() < EXCESS * rounded.kl.mean()
     assert exact.largest < EXACT, str(exact)
