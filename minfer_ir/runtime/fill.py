@@ -37,7 +37,10 @@ def check_fill(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
         raise FillError(f"the graph has no inputs {', '.join(unknown)}; it has {', '.join(wanted)}")
     counts = np.asarray(inputs[N_ROWS]).reshape(-1)
     filled = {key: _checked(node, np.asarray(inputs[key]), counts) for key, node in wanted.items()}
+    n_sequences = len(_sequences(filled["seq_ids"])) if "seq_ids" in wanted else 1
     if "window" in wanted and wanted["window"].type.shape == (1,):
+        if n_sequences > 1:
+            raise FillError(f"a causal window is for one sequence, seq_ids name {n_sequences}")
         _check_causal(filled["window"], filled["positions"], wanted["window"].attrs.limit)
     return filled
 
@@ -72,6 +75,15 @@ def _check_range(key: str, data: Array, limit: int) -> None:
         row = int(bad[0])
         bound = BOUNDS.get(key, "the limit of")
         raise FillError(f"{key}[{row}] is {int(data[row])}, not below {bound} {limit}" + " cells" * (key == "cells"))
+
+
+def _sequences(seq_ids: Array) -> list[int]:
+    """The sequences in row order; the rows of each have to stand together."""
+    starts = np.flatnonzero(np.diff(seq_ids, prepend=seq_ids[:1] - 1))
+    order: list[int] = seq_ids[starts].tolist()
+    if len(set(order)) < len(order):
+        raise FillError(f"rows of a sequence must stand together; seq_ids change in the order {order}")
+    return order
 
 
 def _check_causal(window: Array, positions: Array, cells: int) -> None:

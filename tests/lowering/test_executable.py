@@ -91,6 +91,8 @@ BAD_FILLS = {
     "length": ({"positions": [0, 1, 2, 3]}, r"positions has shape \(4,\), this step needs \(5,\)"),
     "float": ({"token_ids": [3.0, 1, 4, 1, 5]}, "holds float64, expected i32"),
     "base": ({"window": [32]}, r"window\[0\] is 32"),
+    "interleaved": ({"seq_ids": [0, 0, 1, 0, 0]}, r"must stand together; seq_ids change in the order \[0, 1, 0\]"),
+    "two causal": ({"seq_ids": [0, 0, 1, 1, 1]}, "a causal window is for one sequence, seq_ids name 2"),
     "causal end": (
         {"window": [28]},
         "position 4 of the sequence at cell 28 would lie in cell 32",
