@@ -11,8 +11,8 @@ import numpy as np
 from minfer_ir.evaluate import evaluate
 from minfer_ir.params import GraphParams, WindowMode
 from minfer_kernels.cpu.backend import CpuBackend
-from minfer_kernels.cpu.features import HostFeatures, Isa
-from minfer_kernels.cpu.library import KernelLibrary
+from minfer_kernels.cpu.compiler.features import HostFeatures, Isa
+from minfer_kernels.cpu.compiler.library import KernelLibrary
 from minfer_models.engine import Logits, Model, Rows, TokenSequence
 from minfer_models.llm import LLM, load
 from minfer_models.settings import Settings
