@@ -9,9 +9,9 @@ from importlib.metadata import EntryPoint, entry_points
 from minfer_ir.runtime.backend import Backend
 from minfer_ir.runtime.numpy_backend import NumpyBackend
 from minfer_kernels.cpu.backend import CpuBackend
-from minfer_kernels.cpu.cores import default_threads
-from minfer_kernels.cpu.features import Isa
-from minfer_kernels.cpu.library import KernelLibrary, OnCompile
+from minfer_kernels.cpu.compiler.features import Isa
+from minfer_kernels.cpu.compiler.library import KernelLibrary, OnCompile
+from minfer_kernels.cpu.runner.cores import default_threads
 from minfer_models.engine.options import EngineError, EngineOptions
 from minfer_models.settings import Settings
 

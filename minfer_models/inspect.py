@@ -13,7 +13,7 @@ from minfer_ir.memory.pools import Pool
 from minfer_ir.passes.base import Lowering
 from minfer_ir.passes.pipeline import lower
 from minfer_ir.runtime.resources import Resources
-from minfer_kernels.cpu.weights import weight_bytes
+from minfer_kernels.cpu.weights.held import weight_bytes
 from minfer_models.arch.config import ModelConfig
 from minfer_models.backends import make_backends
 from minfer_models.chat.template import TEMPLATE_KEY

@@ -17,14 +17,14 @@ from minfer_ir.opspec import WEIGHT_TYPES
 from minfer_ir.runtime.backend import BackendError, Binding, Capabilities, Split
 from minfer_ir.runtime.host import ALIGNMENT, HostBackend
 from minfer_ir.types import Shape, TensorType
+from minfer_kernels.cpu.compiler.library import KernelLibrary
 from minfer_kernels.cpu.emit import EMITTERS
 from minfer_kernels.cpu.emitter import Emitter
-from minfer_kernels.cpu.layouts import activation_format
-from minfer_kernels.cpu.library import KernelLibrary
 from minfer_kernels.cpu.limits import why_not
-from minfer_kernels.cpu.tape import Tape, TapeBuilder
-from minfer_kernels.cpu.threads import ThreadPool
-from minfer_kernels.cpu.weights import CpuWeight, make_weight
+from minfer_kernels.cpu.runner.tape import Tape, TapeBuilder
+from minfer_kernels.cpu.runner.threads import ThreadPool
+from minfer_kernels.cpu.weights.held import CpuWeight, make_weight
+from minfer_kernels.cpu.weights.layouts import activation_format
 
 
 class CpuBackend(HostBackend):

@@ -8,10 +8,10 @@ from types import MappingProxyType
 from minfer_ir.formats.base import Format
 from minfer_ir.graph import Node
 from minfer_ir.ops.attention import window_mode
-from minfer_kernels.cpu.attention_scratch import attention_scratch_bytes
 from minfer_kernels.cpu.emitter import Emitter, row_width
-from minfer_kernels.cpu.layouts import get_rows_kernel, matmul_kernel
-from minfer_kernels.cpu.tape import Place
+from minfer_kernels.cpu.kernels.parts.attention_scratch import attention_scratch_bytes
+from minfer_kernels.cpu.runner.tape import Place
+from minfer_kernels.cpu.weights.layouts import get_rows_kernel, matmul_kernel
 
 
 def _binary(kernel: str) -> Callable[[Emitter, Node], None]:

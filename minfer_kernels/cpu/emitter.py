@@ -12,8 +12,8 @@ from minfer_ir.graph import Graph, Node
 from minfer_ir.ops.rope import RopeAttrs
 from minfer_ir.runtime.backend import Binding
 from minfer_ir.runtime.host import HostBuffers
-from minfer_kernels.cpu.tape import Place, Tape, TapeBuilder
-from minfer_kernels.cpu.weights import CpuWeight
+from minfer_kernels.cpu.runner.tape import Place, Tape, TapeBuilder
+from minfer_kernels.cpu.weights.held import CpuWeight
 
 RopeTables = Callable[[RopeAttrs, int | None], NDArray[np.float32]]
 

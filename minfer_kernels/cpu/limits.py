@@ -8,7 +8,7 @@ from typing import Any
 from minfer_ir.ops import OPS
 from minfer_ir.types import TensorType
 from minfer_kernels.cpu.emit import EMITTERS
-from minfer_kernels.cpu.layouts import activation_format
+from minfer_kernels.cpu.weights.layouts import activation_format
 
 
 def why_not(op: str, attrs: Any, out: TensorType, operands: Sequence[TensorType]) -> str | None:

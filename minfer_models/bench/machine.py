@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from minfer_kernels.cpu.features import HostFeatures
+from minfer_kernels.cpu.compiler.features import HostFeatures
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def peak_bytes() -> int:
 
 
 def _cores() -> int:
-    from minfer_kernels.cpu.cores import default_threads
+    from minfer_kernels.cpu.runner.cores import default_threads
 
     return default_threads()
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from minfer_kernels.cpu.library import KernelLibrary
+    from minfer_kernels.cpu.compiler.library import KernelLibrary
     from minfer_models.settings import Settings
 
 PACKAGES = ("minfer", "numpy", "numba", "llvmlite", "gguf", "tokenizers", "huggingface_hub")
@@ -79,7 +79,7 @@ def _versions() -> Section:
 
 
 def _cpu(library: KernelLibrary) -> Section:
-    from minfer_kernels.cpu.features import HostFeatures
+    from minfer_kernels.cpu.compiler.features import HostFeatures
     from minfer_models.bench.machine import Machine
 
     machine, host = Machine.here(), HostFeatures.detect()
@@ -93,7 +93,7 @@ def _cpu(library: KernelLibrary) -> Section:
 
 
 def _threads(settings: Settings) -> Section:
-    from minfer_kernels.cpu.cores import cpu_quota, default_threads
+    from minfer_kernels.cpu.runner.cores import cpu_quota, default_threads
 
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     quota = cpu_quota()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from cli_calls import error_line, minfer
 
-from minfer_kernels.cpu.features import HostFeatures
-from minfer_kernels.cpu.library import KernelLibrary
+from minfer_kernels.cpu.compiler.features import HostFeatures
+from minfer_kernels.cpu.compiler.library import KernelLibrary
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from minfer_ir.evaluate import evaluate
 from minfer_ir.formats import format_named
 from minfer_ir.testing.tolerances import weight_terms
 from minfer_kernels.cpu.emitter import Emitter
-from minfer_kernels.cpu.tape import Place
+from minfer_kernels.cpu.runner.tape import Place
 from minfer_models import load
 from minfer_models.engine import Rows, TokenSequence
 from minfer_models.engine.model import CheckedWeights

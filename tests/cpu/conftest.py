@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 from cpu_harness import Runner, runners
 
-from minfer_kernels.cpu.features import Isa
+from minfer_kernels.cpu.compiler.features import Isa
 
 
 @pytest.fixture(scope="session")

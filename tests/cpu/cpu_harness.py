@@ -13,10 +13,10 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from minfer_kernels.cpu.features import HostFeatures, Isa
-from minfer_kernels.cpu.library import KernelLibrary
-from minfer_kernels.cpu.tape import TapeBuilder
-from minfer_kernels.cpu.threads import ThreadPool
+from minfer_kernels.cpu.compiler.features import HostFeatures, Isa
+from minfer_kernels.cpu.compiler.library import KernelLibrary
+from minfer_kernels.cpu.runner.tape import TapeBuilder
+from minfer_kernels.cpu.runner.threads import ThreadPool
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "test-kernels"
 Array = NDArray[Any]

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer_ir.formats import ACTIVATION_FORMATS, FORMATS, WEIGHT_FORMATS
-from minfer_kernels.cpu.features import HostFeatures, Isa
-from minfer_kernels.cpu.layouts import activation_format, get_rows_kernel, matmul_kernel
-from minfer_kernels.cpu.library import KernelLibrary
-from minfer_kernels.cpu.packing import PackedWeight, pack
+from minfer_kernels.cpu.compiler.features import HostFeatures, Isa
+from minfer_kernels.cpu.compiler.library import KernelLibrary
+from minfer_kernels.cpu.weights.layouts import activation_format, get_rows_kernel, matmul_kernel
+from minfer_kernels.cpu.weights.packing import PackedWeight, pack
 
 WEIGHTS = list(WEIGHT_FORMATS)
 ISAS = [isa for isa in Isa if not HostFeatures.detect().missing(isa)]

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minfer_ir.testing.tolerances import ATTENTION
-from minfer_kernels.cpu.attention_scratch import attention_scratch_bytes
-from minfer_kernels.cpu.features import Isa
+from minfer_kernels.cpu.compiler.features import Isa
+from minfer_kernels.cpu.kernels.parts.attention_scratch import attention_scratch_bytes
 
 Cpu = Mapping[Isa, Runner]
 

@@ -28,8 +28,8 @@ from minfer_ir.testing.strategies import graphs
 from minfer_ir.testing.values import Feed, draw_feed
 from minfer_ir.types import TensorType
 from minfer_kernels.cpu.backend import CpuBackend
-from minfer_kernels.cpu.features import HostFeatures, Isa
-from minfer_kernels.cpu.library import KernelLibrary
+from minfer_kernels.cpu.compiler.features import HostFeatures, Isa
+from minfer_kernels.cpu.compiler.library import KernelLibrary
 
 KERNELS = Path(__file__).resolve().parents[2] / ".cache/test-kernels"
 ISAS = [isa for isa in Isa if not HostFeatures.detect().missing(isa)]

@@ -14,8 +14,8 @@ from minfer_ir.testing.op_matrix import Bench, count_verdicts, run_matrix, run_v
 from minfer_ir.testing.strategies import op_variants
 from minfer_ir.testing.variants import Variant, variants
 from minfer_kernels.cpu.backend import CpuBackend
-from minfer_kernels.cpu.features import Isa
-from minfer_kernels.cpu.library import KernelLibrary
+from minfer_kernels.cpu.compiler.features import Isa
+from minfer_kernels.cpu.compiler.library import KernelLibrary
 
 DRAWN = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kernel_calls import ISAS, WEIGHTS, get_rows, same_bits
 
 from minfer_ir.formats import FORMATS
-from minfer_kernels.cpu.features import Isa
+from minfer_kernels.cpu.compiler.features import Isa
 
 
 def columns(fmt: str, n: int) -> int:

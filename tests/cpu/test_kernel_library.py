@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from cpu_harness import ISAS
 
-from minfer_kernels.cpu.features import HostFeatures, Isa, Machine
-from minfer_kernels.cpu.kernel import F32, Int, Operand, Ptr, kernel
-from minfer_kernels.cpu.library import KernelLibrary
-from minfer_kernels.cpu.object_cache import KEPT_KEYS, ObjectCache, StoredKernel, cache_key
-from minfer_kernels.cpu.tape import TapeBuilder
-from minfer_kernels.cpu.threads import ThreadPool, waiting_of
+from minfer_kernels.cpu.compiler.features import HostFeatures, Isa, Machine
+from minfer_kernels.cpu.compiler.kernel import F32, Int, Operand, Ptr, kernel
+from minfer_kernels.cpu.compiler.library import KernelLibrary
+from minfer_kernels.cpu.compiler.object_cache import KEPT_KEYS, ObjectCache, StoredKernel, cache_key
+from minfer_kernels.cpu.runner.tape import TapeBuilder
+from minfer_kernels.cpu.runner.threads import ThreadPool, waiting_of
 
 NAME = "elementwise.add"
 HOST = HostFeatures.detect()
@@ -28,9 +28,9 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import numpy as np
-from minfer_kernels.cpu.library import KernelLibrary
-from minfer_kernels.cpu.tape import TapeBuilder
-from minfer_kernels.cpu.threads import ThreadPool
+from minfer_kernels.cpu.compiler.library import KernelLibrary
+from minfer_kernels.cpu.runner.tape import TapeBuilder
+from minfer_kernels.cpu.runner.threads import ThreadPool
 compiled = []
 library = KernelLibrary(None, Path(sys.argv[1]), lambda name, number, total: compiled.append(name))
 x, out, rows = np.ones(9, np.float32), np.zeros(9, np.float32), np.array([1], np.int32)

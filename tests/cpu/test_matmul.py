@@ -12,10 +12,10 @@ from kernel_calls import ISAS, WEIGHTS, block_of, matmul, packed, quantized, sam
 from numpy.typing import NDArray
 
 from minfer_ir.formats import FORMATS, WEIGHT_FORMATS
-from minfer_kernels.cpu.features import Isa
+from minfer_kernels.cpu.compiler.features import Isa
 from minfer_kernels.cpu.kernels.matmul import PANEL_BYTES
-from minfer_kernels.cpu.layouts import activation_format
-from minfer_kernels.cpu.packing import PackedWeight, pack
+from minfer_kernels.cpu.weights.layouts import activation_format
+from minfer_kernels.cpu.weights.packing import PackedWeight, pack
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]

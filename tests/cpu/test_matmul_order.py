@@ -14,9 +14,9 @@ from kernel_calls import ISAS, WEIGHTS, block_of, matmul, packed, quantized, sam
 from numpy.typing import NDArray
 
 from minfer_ir.formats import FORMATS, Q8A32, Q8A256, WEIGHT_FORMATS
+from minfer_kernels.cpu.compiler.features import Isa
 from minfer_kernels.cpu.decoders.kquants import CENTRE_BITS, MAGNITUDES, QUADS_PER_SUM
-from minfer_kernels.cpu.features import Isa
-from minfer_kernels.cpu.layouts import LAYOUTS, activation_format
+from minfer_kernels.cpu.weights.layouts import LAYOUTS, activation_format
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]

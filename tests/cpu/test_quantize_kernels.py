@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minfer_ir.formats.activation import Q8A32, Q8A256
-from minfer_kernels.cpu.features import Isa
+from minfer_kernels.cpu.compiler.features import Isa
 
 Cpu = Mapping[Isa, Runner]
 FORMATS = {32: Q8A32, 256: Q8A256}

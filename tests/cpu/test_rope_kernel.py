@@ -9,7 +9,7 @@ import pytest
 from cpu_harness import BEST, VARIANTS, Array, Runner, gaps_untouched, guarded, strided_rows
 
 from minfer_ir.testing.tolerances import ROTATION
-from minfer_kernels.cpu.features import Isa
+from minfer_kernels.cpu.compiler.features import Isa
 
 Cpu = Mapping[Isa, Runner]
 POSITIONS = [0, 1, 63, 500, 2]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minfer_ir.testing.tolerances import EXPONENTIAL, REDUCTION
-from minfer_kernels.cpu.features import Isa
+from minfer_kernels.cpu.compiler.features import Isa
 
 Cpu = Mapping[Isa, Runner]
 WIDTHS = [1, 7, 8, 13, 64, 511, 512, 513, 1031]

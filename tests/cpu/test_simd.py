@@ -15,9 +15,9 @@ from cpu_harness import ISAS, Array, guarded
 
 from minfer_ir.testing.tolerances import EXP_ULP
 from minfer_kernels.cpu import simd
-from minfer_kernels.cpu.compile import KernelCompiler
-from minfer_kernels.cpu.features import HostFeatures, Isa, Machine
-from minfer_kernels.cpu.kernel import Int, Kernel, Ptr, kernel
+from minfer_kernels.cpu.compiler.compile import KernelCompiler
+from minfer_kernels.cpu.compiler.features import HostFeatures, Isa, Machine
+from minfer_kernels.cpu.compiler.kernel import Int, Kernel, Ptr, kernel
 
 f32 = np.float32
 

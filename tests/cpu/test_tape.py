@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from cpu_harness import BEST, Runner
 
-from minfer_kernels.cpu.features import Isa
-from minfer_kernels.cpu.library import KernelLibrary
-from minfer_kernels.cpu.tape import Place, TapeBuilder
+from minfer_kernels.cpu.compiler.features import Isa
+from minfer_kernels.cpu.compiler.library import KernelLibrary
+from minfer_kernels.cpu.runner.tape import Place, TapeBuilder
 
 Cpu = Mapping[Isa, Runner]
 

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from cpu_harness import BEST, CACHE, Array, Runner
 
-from minfer_kernels.cpu.cores import cpu_quota, default_threads
-from minfer_kernels.cpu.features import HostFeatures, Isa, Machine
-from minfer_kernels.cpu.library import KernelLibrary
-from minfer_kernels.cpu.tape import Tape, TapeBuilder
-from minfer_kernels.cpu.threads import ThreadPool, waiting_of
+from minfer_kernels.cpu.compiler.features import HostFeatures, Isa, Machine
+from minfer_kernels.cpu.compiler.library import KernelLibrary
+from minfer_kernels.cpu.runner.cores import cpu_quota, default_threads
+from minfer_kernels.cpu.runner.tape import Tape, TapeBuilder
+from minfer_kernels.cpu.runner.threads import ThreadPool, waiting_of
 
 Cpu = Mapping[Isa, Runner]
 ROWS, WIDTH = 48, 16
@@ -64,7 +64,7 @@ def test_every_instruction_sees_all_of_the_one_before(cpu: Cpu, n_threads: int) 
 
 
 def test_other_systems_way_of_waiting(cpu: Cpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minfer_kernels.cpu.threads.waiting_of", lambda _machine: "sleep")
+    monkeypatch.setattr("minfer_kernels.cpu.runner.threads.waiting_of", lambda _machine: "sleep")
     ring = Ring(cpu[BEST].library, 60)
     with ThreadPool(cpu[BEST].library, 3) as pool:
         for _ in range(3):
@@ -175,9 +175,9 @@ def test_an_interrupt_arrives_after_the_run_and_leaves_the_pool_whole(cpu: Cpu) 
 SETUP = f"""
 import os, sys
 from pathlib import Path
-from minfer_kernels.cpu.library import KernelLibrary
-from minfer_kernels.cpu.tape import TapeBuilder
-from minfer_kernels.cpu.threads import ThreadPool
+from minfer_kernels.cpu.compiler.library import KernelLibrary
+from minfer_kernels.cpu.runner.tape import TapeBuilder
+from minfer_kernels.cpu.runner.threads import ThreadPool
 library = KernelLibrary(None, Path({str(CACHE)!r}))
 tape = TapeBuilder(library).build()
 pool = ThreadPool(library, 3)

@@ -11,7 +11,6 @@ from typing import Any
 
 from minfer_kernels.cpu.decoders.protocol import Decoder
 from minfer_kernels.cpu.decoders.steps import load_nothing, no_offsets, zero
-from minfer_kernels.cpu.layouts import layout_of
 from minfer_kernels.cpu.simd import (
     fma,
     inline,
@@ -21,7 +20,8 @@ from minfer_kernels.cpu.simd import (
     load_f32x8,
     splat_f32x8,
 )
-from minfer_kernels.cpu.simd_int import zero_i32x8
+from minfer_kernels.cpu.simd.ints import zero_i32x8
+from minfer_kernels.cpu.weights.layouts import layout_of
 
 _LOADS = {"F32": load_f32x8, "F16": load_f16x8, "BF16": load_bf16x8}
 

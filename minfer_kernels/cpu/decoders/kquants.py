@@ -24,9 +24,8 @@ from typing import Any
 
 from minfer_kernels.cpu.decoders.protocol import Decoder, Step
 from minfer_kernels.cpu.decoders.steps import identity, zero
-from minfer_kernels.cpu.layouts import WeightLayout, layout_of
 from minfer_kernels.cpu.simd import fma, inline, load_f16x8, load_f32, splat_f32x8, to_f32x8
-from minfer_kernels.cpu.simd_int import (
+from minfer_kernels.cpu.simd.ints import (
     dot_of,
     even_doubled,
     high_nibbles,
@@ -43,6 +42,7 @@ from minfer_kernels.cpu.simd_int import (
     times_power_of_two,
     zero_i32x8,
 )
+from minfer_kernels.cpu.weights.layouts import WeightLayout, layout_of
 
 QUADS_PER_SUM = {"Q2_K": 4, "Q3_K": 4, "Q4_K": 8, "Q5_K": 4, "Q6_K": 2}
 """Quads whose products are summed in 16 bits."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from minfer_kernels.cpu.layouts import WeightLayout
+from minfer_kernels.cpu.weights.layouts import WeightLayout
 
 Step = Callable[..., Any]
 

@@ -8,7 +8,7 @@ from minfer_kernels.cpu.decoders.floats import float_decoder
 from minfer_kernels.cpu.decoders.kquants import kquant_decoder
 from minfer_kernels.cpu.decoders.protocol import Decoder
 from minfer_kernels.cpu.decoders.simple import simple_decoder
-from minfer_kernels.cpu.layouts import layout_of
+from minfer_kernels.cpu.weights.layouts import layout_of
 
 _MAKERS = {"f32": float_decoder, "Q8A32": simple_decoder, "Q8A256": kquant_decoder}
 

@@ -8,9 +8,9 @@ from typing import Any
 from minfer_ir.formats import BlockFormat
 from minfer_kernels.cpu.decoders.protocol import Step
 from minfer_kernels.cpu.decoders.steps import splat_f16
-from minfer_kernels.cpu.layouts import block_offset
 from minfer_kernels.cpu.simd import f32, inline, load_u8, splat_f32x8, splat_i32x8, to_f32x8
-from minfer_kernels.cpu.simd_int import bit_field, load_u8x8, times_power_of_two
+from minfer_kernels.cpu.simd.ints import bit_field, load_u8x8, times_power_of_two
+from minfer_kernels.cpu.weights.layouts import block_offset
 
 
 def _affine(scale_and_minimum: Callable[[BlockFormat], Step], quants: Callable[[BlockFormat], Step]) -> Any:

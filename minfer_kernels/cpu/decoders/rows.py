@@ -12,7 +12,6 @@ from minfer_ir.formats.iq import IQ4_LEVELS
 from minfer_kernels.cpu.decoders.protocol import Step
 from minfer_kernels.cpu.decoders.row_kquants import KQUANT_ROWS
 from minfer_kernels.cpu.decoders.steps import splat_f16
-from minfer_kernels.cpu.layouts import block_offset
 from minfer_kernels.cpu.simd import (
     f32_of_bits,
     inline,
@@ -28,7 +27,8 @@ from minfer_kernels.cpu.simd import (
     splat_i32x8,
     to_f32x8,
 )
-from minfer_kernels.cpu.simd_int import bit_field, bits_of_byte, load_u8x8, look_up_of, times_power_of_two
+from minfer_kernels.cpu.simd.ints import bit_field, bits_of_byte, load_u8x8, look_up_of, times_power_of_two
+from minfer_kernels.cpu.weights.layouts import block_offset
 
 _iq4_level = look_up_of("iq4_level", IQ4_LEVELS.tolist())
 

@@ -16,9 +16,8 @@ from typing import Any
 from minfer_ir.formats.iq import IQ4_LEVELS
 from minfer_kernels.cpu.decoders.protocol import Decoder, Step
 from minfer_kernels.cpu.decoders.steps import identity, no_offsets, zero
-from minfer_kernels.cpu.layouts import layout_of
 from minfer_kernels.cpu.simd import f32, fma, inline, load_f16x8, load_f32, splat_f32x8, to_f32x8
-from minfer_kernels.cpu.simd_int import (
+from minfer_kernels.cpu.simd.ints import (
     dot_of,
     load_i8_run,
     load_u4_run,
@@ -26,6 +25,7 @@ from minfer_kernels.cpu.simd_int import (
     ones_i16x16,
     table_run,
 )
+from minfer_kernels.cpu.weights.layouts import layout_of
 
 # Sums of products in 16 bits: 8 quads of nibbles 2 * 15 * 127 * 8 = 30480, 4 of five bits 2 * 31 * 127 * 4 = 31496,
 # 1 of signed bytes 2 * 128 * 127 = 32512.

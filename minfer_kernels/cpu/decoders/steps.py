@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from minfer_kernels.cpu.simd import f32, inline, load_f16x8_partial, splat_f32x8
-from minfer_kernels.cpu.simd_int import ones_i16x16, splat_first
+from minfer_kernels.cpu.simd.ints import ones_i16x16, splat_first
 
 
 @inline

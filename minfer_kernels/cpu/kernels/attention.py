@@ -1,4 +1,4 @@
-"""Softmax attention over KV cells; `minfer_kernels.cpu.attention_blocks` states the order of its arithmetic.
+"""Softmax attention over KV cells; `parts/attention_blocks.py` states the order of its arithmetic.
 
 `attend[window,cells]`: the window mode (`causal`, `span`, `map`) and the cell type (`f32`, `f16`).
 
@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from minfer_kernels.cpu.attention_blocks import (
+from minfer_kernels.cpu.compiler.kernel import F32, Int, Kernel, Ptr, kernel, kernel_family
+from minfer_kernels.cpu.kernels.parts.attention_blocks import (
     NEGATIVE_INFINITY,
     block_scores,
     block_weights,
@@ -20,9 +21,9 @@ from minfer_kernels.cpu.attention_blocks import (
     merge_values,
     start_state,
 )
-from minfer_kernels.cpu.attention_scratch import BLOCK, QUERIES
-from minfer_kernels.cpu.kernel import F32, Int, Kernel, Ptr, kernel, kernel_family
-from minfer_kernels.cpu.rows import ceil_div
+from minfer_kernels.cpu.kernels.parts.attention_scratch import BLOCK, QUERIES
+from minfer_kernels.cpu.kernels.parts.rows import ceil_div
+from minfer_kernels.cpu.kernels.parts.windows import Window, window_functions
 from minfer_kernels.cpu.simd import (
     f32,
     inline,
@@ -38,7 +39,6 @@ from minfer_kernels.cpu.simd import (
     store_f32x8,
     store_f32x8_partial,
 )
-from minfer_kernels.cpu.windows import Window, window_functions
 
 # Fewer queries than this read a block from its cells: widening it first would not pay.
 QUERIES_WORTH_STAGING = 3

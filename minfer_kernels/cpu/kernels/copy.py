@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from minfer_kernels.cpu.kernel import Int, Ptr, kernel
-from minfer_kernels.cpu.rows import COLUMNS, ceil_div, first_item
+from minfer_kernels.cpu.compiler.kernel import Int, Ptr, kernel
+from minfer_kernels.cpu.kernels.parts.rows import COLUMNS, ceil_div, first_item
 from minfer_kernels.cpu.simd import (
     load_f32x8,
     load_f32x8_partial,

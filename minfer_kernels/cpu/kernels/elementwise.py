@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from minfer_kernels.cpu.kernel import F32, Int, Kernel, Ptr, kernel
-from minfer_kernels.cpu.lanes import silu_lanes, swiglu_lanes
-from minfer_kernels.cpu.rows import COLUMNS, ceil_div, first_item
+from minfer_kernels.cpu.compiler.kernel import F32, Int, Kernel, Ptr, kernel
+from minfer_kernels.cpu.kernels.parts.lanes import silu_lanes, swiglu_lanes
+from minfer_kernels.cpu.kernels.parts.rows import COLUMNS, ceil_div, first_item
 from minfer_kernels.cpu.simd import (
     inline,
     load_f32x8,

@@ -6,11 +6,11 @@ it also selects rows of activations. Threads share rows, and pieces of a row.
 
 from __future__ import annotations
 
+from minfer_kernels.cpu.compiler.kernel import Int, Kernel, Ptr, kernel, kernel_family
 from minfer_kernels.cpu.decoders.rows import row_decoder
-from minfer_kernels.cpu.kernel import Int, Kernel, Ptr, kernel, kernel_family
-from minfer_kernels.cpu.layouts import layout_of
-from minfer_kernels.cpu.rows import COLUMNS, ceil_div, first_item
+from minfer_kernels.cpu.kernels.parts.rows import COLUMNS, ceil_div, first_item
 from minfer_kernels.cpu.simd import load_i32, smaller, store_f32x8, store_f32x8_partial
+from minfer_kernels.cpu.weights.layouts import layout_of
 
 
 @kernel_family

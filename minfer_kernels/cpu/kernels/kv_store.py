@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from minfer_kernels.cpu.kernel import Int, Kernel, Ptr, kernel, kernel_family
-from minfer_kernels.cpu.rows import first_item
+from minfer_kernels.cpu.compiler.kernel import Int, Kernel, Ptr, kernel, kernel_family
+from minfer_kernels.cpu.kernels.parts.rows import first_item
 from minfer_kernels.cpu.simd import (
     load_f32x8,
     load_f32x8_partial,

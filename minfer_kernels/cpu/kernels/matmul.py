@@ -12,12 +12,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
+from minfer_kernels.cpu.compiler.kernel import Int, Kernel, Ptr, kernel, kernel_family
 from minfer_kernels.cpu.decoders.registry import decoder_of
-from minfer_kernels.cpu.kernel import Int, Kernel, Ptr, kernel, kernel_family
-from minfer_kernels.cpu.layouts import ROWS, RUN, layout_of
-from minfer_kernels.cpu.rows import ceil_div, first_item
+from minfer_kernels.cpu.kernels.parts.rows import ceil_div, first_item
 from minfer_kernels.cpu.simd import inline, load_i32, prefetch, smaller, store_f32x8, store_f32x8_partial
-from minfer_kernels.cpu.simd_int import pair_dot, splat_i16x2, zero_i32x8
+from minfer_kernels.cpu.simd.ints import pair_dot, splat_i16x2, zero_i32x8
+from minfer_kernels.cpu.weights.layouts import ROWS, RUN, layout_of
 
 # Bytes ahead of a gemv's reads. From memory, one thread of a Sapphire Rapids VM: F16 10 GB/s with, 7.3 without;
 # nothing measurable either way for the quantized formats there, a fifth on Zen 3.

@@ -1,15 +1,15 @@
 """RMS norms over rows of float32, and over heads of a row; eps is a float32 immediate.
 
-A row's mean square has one order (`minfer_kernels.cpu.lanes.sum_of_squares`); one thread takes a whole row.
+A row's mean square has one order (`parts/lanes.py`: sum_of_squares); one thread takes a whole row.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from minfer_kernels.cpu.kernel import F32, Int, Ptr, kernel
-from minfer_kernels.cpu.lanes import inverse_rms, normed_lanes
-from minfer_kernels.cpu.rows import first_item
+from minfer_kernels.cpu.compiler.kernel import F32, Int, Ptr, kernel
+from minfer_kernels.cpu.kernels.parts.lanes import inverse_rms, normed_lanes
+from minfer_kernels.cpu.kernels.parts.rows import first_item
 from minfer_kernels.cpu.simd import (
     inline,
     load_f32x8,

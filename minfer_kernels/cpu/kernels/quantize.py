@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from minfer_kernels.cpu.blocks8 import write_block32, write_block256
-from minfer_kernels.cpu.kernel import F32, Int, Kernel, Ptr, kernel, kernel_family
-from minfer_kernels.cpu.lanes import inverse_rms, normed_lanes, swiglu_lanes
-from minfer_kernels.cpu.rows import ceil_div, first_item
+from minfer_kernels.cpu.compiler.kernel import F32, Int, Kernel, Ptr, kernel, kernel_family
+from minfer_kernels.cpu.kernels.parts.blocks8 import write_block32, write_block256
+from minfer_kernels.cpu.kernels.parts.lanes import inverse_rms, normed_lanes, swiglu_lanes
+from minfer_kernels.cpu.kernels.parts.rows import ceil_div, first_item
 from minfer_kernels.cpu.simd import (
     inline,
     load_f32x8,

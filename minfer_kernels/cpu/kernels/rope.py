@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from minfer_kernels.cpu.kernel import Int, Kernel, Ptr, kernel
-from minfer_kernels.cpu.rows import first_item
+from minfer_kernels.cpu.compiler.kernel import Int, Kernel, Ptr, kernel
+from minfer_kernels.cpu.kernels.parts.rows import first_item
 from minfer_kernels.cpu.simd import (
     double_low_lanes,
     fma,

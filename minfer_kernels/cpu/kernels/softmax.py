@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from minfer_kernels.cpu.kernel import Int, Ptr, kernel
-from minfer_kernels.cpu.rows import first_item
+from minfer_kernels.cpu.compiler.kernel import Int, Ptr, kernel
+from minfer_kernels.cpu.kernels.parts.rows import first_item
 from minfer_kernels.cpu.simd import (
     exp,
     inline,

@@ -1,26 +1,15 @@
 """Walking a tape: every thread calls every kernel in order and meets the others after flagged instructions.
 
 A family constant says how a thread waits: `futex<N>` (Linux, N is SYS_futex) or `sleep` (anywhere).
-The words of the shared block are laid out in `minfer_kernels.cpu.sync_block`.
+The words of the shared block are laid out in `minfer_kernels.cpu.runner.sync_block`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from minfer_kernels.cpu.atomics import (
-    atomic_add,
-    atomic_load,
-    atomic_store,
-    call_kernel,
-    futex_wait,
-    futex_wake,
-    pause,
-    sleep_microseconds,
-)
-from minfer_kernels.cpu.kernel import Int, Kernel, Ptr, kernel, kernel_family
-from minfer_kernels.cpu.simd import inline, load_i64
-from minfer_kernels.cpu.sync_block import (
+from minfer_kernels.cpu.compiler.kernel import Int, Kernel, Ptr, kernel, kernel_family
+from minfer_kernels.cpu.runner.sync_block import (
     ARRIVALS,
     GENERATION,
     GENERATION_SLEEPERS,
@@ -30,6 +19,17 @@ from minfer_kernels.cpu.sync_block import (
     QUIT,
     START,
     STOP,
+)
+from minfer_kernels.cpu.simd import inline, load_i64
+from minfer_kernels.cpu.simd.atomics import (
+    atomic_add,
+    atomic_load,
+    atomic_store,
+    call_kernel,
+    futex_wait,
+    futex_wake,
+    pause,
+    sleep_microseconds,
 )
 
 # Longer spins starve a busy machine, shorter ones pay a wake-up at every barrier.

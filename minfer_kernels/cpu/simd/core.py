@@ -17,7 +17,7 @@ from numba.core.imputils import builtin_registry as lowering_registry
 from numba.core.typing.templates import AbstractTemplate, ConcreteTemplate, infer_global, signature
 from numba.extending import models, register_model
 
-from minfer_kernels.cpu.features import Isa, Machine
+from minfer_kernels.cpu.compiler.features import Isa, Machine
 
 Emit = Callable[..., Any]
 

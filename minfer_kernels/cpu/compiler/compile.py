@@ -18,8 +18,8 @@ from numba.core.compiler_machinery import PassManager
 from numba.core.typing import mathdecl
 from numba.core.typing.context import Context
 
-from minfer_kernels.cpu.features import Machine
-from minfer_kernels.cpu.kernel import THREAD_PARAMETERS, Kernel
+from minfer_kernels.cpu.compiler.features import Machine
+from minfer_kernels.cpu.compiler.kernel import THREAD_PARAMETERS, Kernel
 
 _WORD_TYPES = {"i64": types.int64, "f32": types.float32}
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from minfer_kernels.cpu.features import Isa
-from minfer_kernels.cpu.simd_core import (
+from minfer_kernels.cpu.compiler.features import Isa
+from minfer_kernels.cpu.simd.core import (
     F32,
     I32,
     V8F16,

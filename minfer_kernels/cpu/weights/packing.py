@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer_ir.formats import BlockFormat, Format
-from minfer_kernels.cpu.layouts import Field, WeightLayout, block_offset, layout_of
-from minfer_kernels.cpu.plane_bits import PLANE_GROUP, regroup
-from minfer_kernels.cpu.scale_bits import join_k4, join_q3, split_k4, split_q3
+from minfer_kernels.cpu.weights.layouts import Field, WeightLayout, block_offset, layout_of
+from minfer_kernels.cpu.weights.plane_bits import PLANE_GROUP, regroup
+from minfer_kernels.cpu.weights.scale_bits import join_k4, join_q3, split_k4, split_q3
 
 Bytes = NDArray[np.uint8]
 Transform = Callable[..., tuple[Bytes, ...]]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from minfer_ir.formats.base import Bytes, Format
 from minfer_ir.types import Shape
-from minfer_kernels.cpu.layouts import layout_of
-from minfer_kernels.cpu.packing import PackedWeight, pack
+from minfer_kernels.cpu.weights.layouts import layout_of
+from minfer_kernels.cpu.weights.packing import PackedWeight, pack
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
 
-from minfer_kernels.cpu.features import HostFeatures, Isa, Machine
-from minfer_kernels.cpu.kernel import Operand, check_kernel_name, resolve_kernel
-from minfer_kernels.cpu.object_cache import CacheInfo, ObjectCache, StoredKernel, cache_key
+from minfer_kernels.cpu.compiler.features import HostFeatures, Isa, Machine
+from minfer_kernels.cpu.compiler.kernel import Operand, check_kernel_name, resolve_kernel
+from minfer_kernels.cpu.compiler.object_cache import CacheInfo, ObjectCache, StoredKernel, cache_key
 
 if TYPE_CHECKING:
-    from minfer_kernels.cpu.compile import KernelCompiler
+    from minfer_kernels.cpu.compiler.compile import KernelCompiler
 
 OnCompile = Callable[[str, int, int], None]
 """Called before a kernel compiles, with its name, its number from 1, and how many will compile."""
@@ -90,7 +90,7 @@ class KernelLibrary:
 
     @cached_property
     def _compiler(self) -> KernelCompiler:
-        from minfer_kernels.cpu.compile import KernelCompiler
+        from minfer_kernels.cpu.compiler.compile import KernelCompiler
 
         return KernelCompiler(self.machine)
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from minfer_kernels.cpu.features import Machine
-from minfer_kernels.cpu.library import KernelLibrary
-from minfer_kernels.cpu.sync_block import SYNC_ALIGNMENT, SYNC_BYTES
-from minfer_kernels.cpu.tape import Tape
+from minfer_kernels.cpu.compiler.features import Machine
+from minfer_kernels.cpu.compiler.library import KernelLibrary
+from minfer_kernels.cpu.runner.sync_block import SYNC_ALIGNMENT, SYNC_BYTES
+from minfer_kernels.cpu.runner.tape import Tape
 
 _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 _FUTEX_SYSCALL = {"x86_64": 202, "aarch64": 98}

@@ -6,7 +6,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from minfer_kernels.cpu.simd_core import (
+from minfer_kernels.cpu.simd.core import (
     F32,
     I8,
     I16,

@@ -6,8 +6,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from minfer_kernels.cpu.features import Machine
-from minfer_kernels.cpu.simd_core import I32, I64, call, i64, op, pointer, void
+from minfer_kernels.cpu.compiler.features import Machine
+from minfer_kernels.cpu.simd.core import I32, I64, call, i64, op, pointer, void
 
 _FUTEX_WAIT_PRIVATE = 128
 _FUTEX_WAKE_PRIVATE = 129

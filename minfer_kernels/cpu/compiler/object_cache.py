@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from minfer_kernels.cpu.features import Machine
-from minfer_kernels.cpu.kernel import Operand
+from minfer_kernels.cpu.compiler.features import Machine
+from minfer_kernels.cpu.compiler.kernel import Operand
 
 MAGIC = b"minfer kernel 1\n"
 SUFFIX = ".kernel"
 KEPT_KEYS = 8
 _KEY_NAME = re.compile(r"[0-9a-f]{24}")
-_PACKAGE_ROOT = Path(__file__).resolve().parent.parent.parent
+_PACKAGE_ROOT = Path(__file__).resolve().parents[3]
 # Kernels are made from these sources alone: decoders take their block geometry from the formats.
 _SOURCES = ("minfer_kernels/cpu", "minfer_ir/formats")
 

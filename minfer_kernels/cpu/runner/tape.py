@@ -13,8 +13,8 @@ from operator import index
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer_kernels.cpu.kernel import Operand
-from minfer_kernels.cpu.library import KernelLibrary, LoadedKernel
+from minfer_kernels.cpu.compiler.kernel import Operand
+from minfer_kernels.cpu.compiler.library import KernelLibrary, LoadedKernel
 
 
 class Place(int):

@@ -5,9 +5,9 @@ Everything here has one meaning on every instruction set, bit for bit. Addresses
 
 from __future__ import annotations
 
-from minfer_kernels.cpu.features import Isa
-from minfer_kernels.cpu.simd_core import f32, f32x8, i8x32, i16x16, i32, i32x8, i64, inline, mask8, op, stack_1k
-from minfer_kernels.cpu.simd_float import (
+from minfer_kernels.cpu.compiler.features import Isa
+from minfer_kernels.cpu.simd.core import f32, f32x8, i8x32, i16x16, i32, i32x8, i64, inline, mask8, op, stack_1k
+from minfer_kernels.cpu.simd.floats import (
     absolute,
     add,
     add_i32,
@@ -33,7 +33,7 @@ from minfer_kernels.cpu.simd_float import (
     to_f32x8,
     to_i32x8,
 )
-from minfer_kernels.cpu.simd_lanes import (
+from minfer_kernels.cpu.simd.lanes import (
     all_lanes,
     any_lane,
     double_low_lanes,
@@ -48,7 +48,7 @@ from minfer_kernels.cpu.simd_lanes import (
     swap_halves,
     swap_pairs,
 )
-from minfer_kernels.cpu.simd_memory import (
+from minfer_kernels.cpu.simd.memory import (
     first_lanes,
     load_bf16x8,
     load_f16x8,
@@ -63,7 +63,7 @@ from minfer_kernels.cpu.simd_memory import (
     store_f32x8_partial,
     store_i8x8,
 )
-from minfer_kernels.cpu.simd_scalar import (
+from minfer_kernels.cpu.simd.scalars import (
     bits_of_f32,
     f32_of_bits,
     larger,

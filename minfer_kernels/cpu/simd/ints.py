@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba.core import types
 
-from minfer_kernels.cpu.simd_core import (
+from minfer_kernels.cpu.simd.core import (
     I1,
     I8,
     I16,

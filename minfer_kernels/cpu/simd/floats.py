@@ -10,7 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from minfer_kernels.cpu.simd_core import (
+from minfer_kernels.cpu.simd.core import (
     I32,
     V8F32,
     V8I32,

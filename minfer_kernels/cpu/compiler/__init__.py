@@ -1,0 +1,1 @@
+"""From kernels in Python to native code: declaring, compiling, caching."""

@@ -1,0 +1,1 @@
+"""What kernels are put together from: not kernels themselves."""

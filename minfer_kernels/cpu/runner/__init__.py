@@ -1,0 +1,1 @@
+"""Running tapes: the program as data, and the threads that walk it."""

@@ -1,0 +1,1 @@
+"""Weights as kernels read them: layouts as data, and packing into them."""
