@@ -107,6 +107,11 @@ def test_a_file_with_a_head_of_its_own_uses_it(tmp_path: Path) -> None:
     assert differ(tied, untied)
 
 
+def test_the_epsilon_of_every_norm_comes_from_the_metadata(tmp_path: Path) -> None:
+    small, large = (checked(written(tmp_path, architecture="qwen3", norm_eps=eps)) for eps in (1e-6, 0.3))
+    assert differ(small, large)
+
+
 @pytest.mark.parametrize("architecture", ["qwen2", "llama"])
 def test_biases_of_q_k_and_v_are_added(architecture: str, tmp_path: Path) -> None:
     sizes: dict[str, Any] = {"architecture": architecture, "biases": True}
