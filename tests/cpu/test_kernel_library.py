@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import subprocess
 import sys
@@ -15,7 +17,7 @@ from cpu_harness import ISAS
 from minfer_kernels.cpu.compiler.features import HostFeatures, Isa, Machine
 from minfer_kernels.cpu.compiler.kernel import F32, Int, Operand, Ptr, kernel
 from minfer_kernels.cpu.compiler.library import KernelLibrary
-from minfer_kernels.cpu.compiler.object_cache import KEPT_KEYS, ObjectCache, StoredKernel, cache_key
+from minfer_kernels.cpu.compiler.object_cache import KEPT_KEYS, MAGIC, ObjectCache, StoredKernel, cache_key
 from minfer_kernels.cpu.runner.tape import TapeBuilder
 from minfer_kernels.cpu.runner.threads import ThreadPool, waiting_of
 
@@ -142,6 +144,43 @@ def test_a_file_of_another_kernel_or_key_is_not_believed(stored: Path) -> None:
     other_key.store(NAME, StoredKernel((Operand("x", "i64"),), b"code"))
     path.write_bytes(file_of(stored / ("0" * 24)).read_bytes())
     assert adds(stored) == (True, [NAME])
+
+
+def checked(body: bytes) -> bytes:
+    """A file with this body and the checksum that fits it."""
+    return MAGIC + hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def head_with(**changed: object) -> Callable[[bytes, bytes], bytes]:
+    return lambda head, code: json.dumps(json.loads(head) | changed).encode() + b"\n" + code
+
+
+HEADS: dict[str, Callable[[bytes, bytes], bytes]] = {
+    "no JSON": lambda head, code: b"xx\n" + code,
+    "no text": lambda head, code: b"\xff\xfe\n" + code,
+    "nothing": lambda head, code: b"",
+    "a list": lambda head, code: b"[]\n" + code,
+    "a number": lambda head, code: b"7\n" + code,
+    "deep": lambda head, code: b"[" * 100_000 + b"\n" + code,
+    "no operands": lambda head, code: head.replace(b'"operands"', b'"operators"') + b"\n" + code,
+    "operands that are a number": head_with(operands=7),
+    "operands that are text": head_with(operands="xy"),
+    "an operand without a word": head_with(operands=[["x"]]),
+    "an operand of three": head_with(operands=[["x", "i64", "y"]]),
+    "an operand that is a number": head_with(operands=[7]),
+    "an operand named 7": head_with(operands=[[7, "i64"]]),
+    "a name that is a list": head_with(name=[NAME]),
+}
+
+
+@pytest.mark.parametrize("change", HEADS)
+def test_a_malformed_head_under_a_good_checksum_is_compiled_again(stored: Path, change: str) -> None:
+    path = file_of(stored)
+    _, _, head, code = path.read_bytes().split(b"\n", 3)
+    assert path.read_bytes() == checked(head + b"\n" + code)
+    path.write_bytes(checked(HEADS[change](head, code)))
+    assert adds(stored) == (True, [NAME])
+    assert adds(stored) == (True, [])
 
 
 def test_a_directory_in_a_file_s_place_is_survived(stored: Path) -> None:

@@ -147,6 +147,39 @@ def test_one_thread_starts_none(cpu: Cpu) -> None:
         ThreadPool(cpu[BEST].library, 0)
 
 
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        (
+            RuntimeError("can't start new thread"),
+            "could not start thread minfer-3 of a pool of 8: can't start new thread",
+        ),
+        (MemoryError(), "could not start thread minfer-3 of a pool of 8"),
+        (KeyboardInterrupt("now"), "^now$"),
+    ],
+)
+def test_a_thread_that_cannot_start_leaves_none_behind(
+    cpu: Cpu, monkeypatch: pytest.MonkeyPatch, failure: BaseException, expected: str
+) -> None:
+    start, before = threading.Thread.start, threading.active_count()
+
+    def failing(thread: threading.Thread) -> None:
+        if thread.name == "minfer-3":
+            raise failure
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", failing)
+        kind = RuntimeError if isinstance(failure, Exception) else type(failure)
+        with pytest.raises(kind, match=expected):
+            ThreadPool(cpu[BEST].library, 8)
+    assert threading.active_count() == before
+    ring = Ring(cpu[BEST].library, 10)
+    with ThreadPool(cpu[BEST].library, 4) as pool:
+        pool.run(ring.tape)
+    assert ring.rows_after(10).tolist() == ring.expected(10).tolist()
+
+
 def test_an_exception_inside_with_still_closes(cpu: Cpu) -> None:
     before = threading.active_count()
     with pytest.raises(ZeroDivisionError), ThreadPool(cpu[BEST].library, 2):

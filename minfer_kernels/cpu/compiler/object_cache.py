@@ -139,10 +139,25 @@ class ObjectCache:
         if not data.startswith(MAGIC) or hashlib.sha256(body).hexdigest().encode() != checksum:
             return None
         head, _, code = body.partition(b"\n")
-        described = json.loads(head)
-        if described["name"] != name or described["key"] != self.key:
-            return None
-        return StoredKernel(tuple(Operand(*o) for o in described["operands"]), code)
+        operands = _operands(head, name, self.key)
+        return None if operands is None else StoredKernel(operands, code)
+
+
+def _operands(head: bytes, name: str, key: str) -> tuple[Operand, ...] | None:
+    """What the head of a file of this kernel and key says; None for any other head, JSON or not."""
+    try:
+        match json.loads(head):
+            case {"name": str(named), "key": str(keyed), "operands": list(listed)} if (named, keyed) == (name, key):
+                return tuple(Operand(*map(_word, pair)) for pair in listed)
+    except (ValueError, TypeError, RecursionError):
+        pass
+    return None
+
+
+def _word(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no string")
+    return value
 
 
 def _write_atomically(path: Path, data: bytes) -> None:

@@ -55,11 +55,10 @@ class ThreadPool:
             )
             for tid in range(1, n_threads)
         ]
-        for worker in self._workers:
-            worker.start()
         quit_entry = _ENTRY(kernels[names["quit"]].address)
         keep = (kernels, self._sync)
         self._close = weakref.finalize(self, _stop, quit_entry, work_args, self._workers, self._pid, keep)
+        self._start()
 
     @property
     def closed(self) -> bool:
@@ -85,6 +84,18 @@ class ThreadPool:
         with self._lock:
             self._close()
 
+    def _start(self) -> None:
+        """Start the workers; when one can't start, those before it are stopped and RuntimeError says which."""
+        for worker in self._workers:
+            try:
+                worker.start()
+            except BaseException as error:
+                self._close()
+                if not isinstance(error, RuntimeError | OSError | MemoryError):
+                    raise
+                place = f"thread {worker.name} of a pool of {self.n_threads}"
+                raise RuntimeError(f"could not start {place}: {error}; ask for fewer threads") from error
+
     def _check_usable(self) -> None:
         if self.closed:
             raise RuntimeError("this thread pool is closed")
@@ -109,7 +120,8 @@ def _stop(quit_entry: Any, args: Any, workers: list[threading.Thread], pid: int,
         return
     quit_entry(args.ctypes.data, 0, 1)
     for worker in workers:
-        worker.join()
+        if worker.ident is not None:
+            worker.join()
 
 
 def _aligned_zeros(size: int, alignment: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
