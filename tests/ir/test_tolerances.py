@@ -161,6 +161,31 @@ def test_sums_must_add_up_and_scales_may_differ_by_ulps_only() -> None:
     assert difference(same, want, scaled) is not None
 
 
+def test_a_block_of_nan_equals_itself_and_hides_nothing_beside_it() -> None:
+    x = floats(1, 3, 320)
+    x[1, 40] = np.nan
+    same, numbers = held("rms_norm_quantize", x, np.ones(320, np.float32), eps=1e-5, dtype="Q8A32")
+    assert np.isnan(numbers[1]).all()
+    want = Q8A32.encode(numbers)
+    assert difference(same, want, want.copy()) is None
+    assert difference(same, want, nudged(want, 10, 1)) is None
+    wrong = want.copy()
+    Q8A32.planes(wrong).sums[1, 0] = 0
+    assert difference(same, want, wrong) == "8-bit-activation: the sums plane doesn't add up the quants"
+    found = want.copy()
+    Q8A32.planes(found).scales[1, 0] = 1
+    assert "8-bit-activation: 32 of 960 elements differ, first at (1, 0)" in str(difference(same, want, found))
+
+
+def test_equal_bytes_never_differ() -> None:
+    values = np.array([[np.nan, np.inf, -np.inf, 3e38, 1e-45, -0.0, 0.0, 1.0]], np.float32)
+    same, _ = held("silu", np.ones((1, 8), np.float32))
+    for used in CLASSES:
+        assert difference(same, values, values.copy(), used) is None, used.name
+    bytes_alike, want = quantized()
+    assert difference(bytes_alike, ~want, (~want).copy()) is None
+
+
 def test_a_given_class_takes_the_place_of_the_ops_own() -> None:
     same, want = held("silu", floats(1, 1, 8))
     other = want * np.float32(1 + 2**-22)
