@@ -19,6 +19,12 @@ class DevicePlan:
     order: tuple[str, ...] = ("cpu",)
     blocks: tuple[tuple[int, str], ...] = ()
 
+    def __post_init__(self) -> None:
+        if isinstance(self.order, str):
+            raise ValueError(f"a device plan takes a tuple of backend names, got the text {self.order!r}")
+        object.__setattr__(self, "order", tuple(self.order))
+        object.__setattr__(self, "blocks", tuple(tuple(pin) for pin in self.blocks))
+
 
 @dataclass(frozen=True, slots=True)
 class GraphParams:

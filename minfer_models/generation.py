@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Literal
 
+import numpy as np
+
 from minfer_models.engine import ContextError, Engine, EngineError, TokenSequence
-from minfer_models.sampling import Sampler
+from minfer_models.engine.sequence import token_array
+from minfer_models.sampling import Sampler, SamplingError
 from minfer_models.tokenizer import Tokenizer
 
 FinishReason = Literal["stop", "length"]
@@ -48,14 +51,19 @@ class Generation:
         """Raises ContextError when the prompt leaves no room for a token, EngineError for no prompt or no tokens."""
         if not prompt:
             raise EngineError("the prompt is empty: there is nothing to continue")
-        if max_tokens is not None and max_tokens < 1:
-            raise EngineError(f"max_tokens is {max_tokens}, expected at least 1")
+        if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
+            raise EngineError(f"max_tokens is {max_tokens}, expected a whole number from 1")
         if len(prompt) >= engine.n_ctx:
             raise ContextError(
                 f"the prompt's {len(prompt)} tokens exceed the available context size of {engine.n_ctx}, "
                 "which needs room for one more"
             )
-        self._engine, self._tokenizer, self._prompt, self._sampler = engine, tokenizer, list(prompt), sampler
+        self._engine, self._tokenizer, self._prompt, self._sampler = (
+            engine,
+            tokenizer,
+            token_array(prompt).tolist(),
+            sampler,
+        )
         self._limit = engine.n_ctx - len(prompt)
         self._max_tokens = self._limit if max_tokens is None else min(max_tokens, self._limit)
         self.seed = sampler.seed
@@ -91,8 +99,7 @@ class Generation:
     def _tokens(self, sequence: TokenSequence) -> Iterator[int]:
         """The chosen ids, without the end-of-generation token."""
         start = perf_counter()
-        logits = sequence.feed(self._prompt)
-        token_id = self._sampler.sample(logits[0])
+        token_id = self._choose(sequence, self._prompt)
         self._prefill_seconds = perf_counter() - start
         while True:
             self.token_ids.append(token_id)
@@ -104,5 +111,18 @@ class Generation:
                 self.finish_reason = "length"
                 return
             start = perf_counter()
-            token_id = self._sampler.sample(sequence.feed([token_id])[0])
+            token_id = self._choose(sequence, [token_id])
             self._decode_seconds += perf_counter() - start
+
+    def _choose(self, sequence: TokenSequence, token_ids: list[int]) -> int:
+        """Feed tokens and choose the next; SamplingError says the likely cause when the logits aren't finite."""
+        logits = sequence.feed(token_ids)[0]
+        try:
+            return self._sampler.sample(logits)
+        except SamplingError as error:
+            if np.isfinite(logits).all() or self._engine.options.kv_type != "f16":
+                raise
+            raise SamplingError(
+                f"{error}; keys or values beyond 65504 don't fit f16 cells: try kv f32, "
+                "or minfer trace to find the node"
+            ) from error

@@ -15,6 +15,7 @@ from minfer_kernels.cpu.backend import CpuBackend
 from minfer_models.backends import make_backends
 from minfer_models.chat import ChatTemplate
 from minfer_models.engine import Engine, EngineOptions, Logits, Model, TokenSequence
+from minfer_models.engine.sequence import token_array
 from minfer_models.generation import Generation
 from minfer_models.hub import locate
 from minfer_models.sampling import Sampler, SamplingParams
@@ -75,8 +76,9 @@ class LLM:
 
     def logits(self, tokens: Sequence[int]) -> Logits:
         """The logits behind every token: float32 `[n_tokens, n_vocab]`."""
-        with TokenSequence(self.engine, len(tokens)) as sequence:
-            return sequence.feed(tokens, outputs="all")
+        ids = token_array(tokens)
+        with TokenSequence(self.engine, len(ids)) as sequence:
+            return sequence.feed(ids, outputs="all")
 
     def graph(self, n_tokens: int = 1, stage: str = "dce") -> Graph:
         """The graph of a forward over `n_tokens` tokens as it stands after `stage`."""

@@ -44,8 +44,14 @@ class Assign:
 def _check_plan(state: Lowering) -> None:
     plan = state.params.devices
     unknown = sorted({*plan.order, *(b for _, b in plan.blocks)} - set(state.backends))
-    if unknown or not plan.order:
-        raise LoweringError(f"unknown backend {', '.join(unknown) or '(none)'}; have: {', '.join(state.backends)}")
+    if not plan.order:
+        raise LoweringError(f"the device plan names no backend; have: {', '.join(state.backends)}")
+    if unknown:
+        raise LoweringError(f"unknown backend {', '.join(unknown)}; have: {', '.join(state.backends)}")
+    pinned, blocks = [block for block, _ in plan.blocks], {n.block for n in state.graph}
+    if bad := [b for b in pinned if b not in blocks or pinned.count(b) > 1]:
+        reason = "twice" if bad[0] in blocks else "but the model has no such block"
+        raise LoweringError(f"the device plan pins block {bad[0]}, {reason}")
 
 
 def _kv_groups(graph: Graph) -> dict[int, list[Node]]:

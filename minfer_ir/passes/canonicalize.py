@@ -6,18 +6,22 @@ from dataclasses import dataclass
 
 from minfer_ir.graph import Graph, Node
 from minfer_ir.passes.base import Lowering
-from minfer_ir.passes.rewriter import Rewriter, with_views
+from minfer_ir.passes.clean import drop_dead
+from minfer_ir.passes.rewriter import Rewriter
 
 
 @dataclass(frozen=True, slots=True)
 class Canonicalize:
-    """Drop views that change nothing, and reshape once instead of twice in a row."""
+    """Drop views that change nothing and nodes that nothing needs; reshape once instead of twice in a row.
+
+    Dead nodes go before assignment, so that they decide nothing.
+    """
 
     name: str = "canonicalize"
 
     def run(self, state: Lowering) -> Lowering:
         """The canonical graph."""
-        return state.with_graph(with_views(_without_idle_views(_merged_reshapes(state.graph))))
+        return state.with_graph(drop_dead(_without_idle_views(_merged_reshapes(state.graph))))
 
 
 def _merged_reshapes(graph: Graph) -> Graph:

@@ -174,7 +174,7 @@ def _legal(match: Match, graph: Graph) -> bool:
     members = match.inner | set(match.results)
     if any(user not in members for n in match.inner for user in graph.users[n]) or match.inner & set(graph.outputs):
         return False
-    if len({graph[n].backend for n in members}) > 1:
+    if len({graph[n].backend for n in members}) > 1 or match.inner & set(match.operands.values()):
         return False
     return not _depends(graph, set(match.operands.values()), set(match.results))
 

@@ -139,7 +139,15 @@ class Backend(Protocol):
         ...
 
     def weight_bytes(self) -> int:
-        """Bytes that the registered weights occupy."""
+        """Bytes that the registered weights, and tables made from them, occupy."""
+        ...
+
+    def weight_need(self, dtype: Format, shape: Shape, uses: frozenset[str]) -> int:
+        """Bytes that `register_weight` would take."""
+        ...
+
+    def table_need(self, graph: Graph) -> int:
+        """Bytes of the tables that compiling `graph` would newly make."""
         ...
 
     def compile(self, graph: Graph, split: Split, binding: Binding) -> Program:

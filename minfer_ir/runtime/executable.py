@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from minfer_ir.evaluate import N_ROWS, decoded
 from minfer_ir.graph import Graph, Node
+from minfer_ir.memory.liveness import Copy
 from minfer_ir.memory.plan import MemoryPlan, Placement
 from minfer_ir.opspec import Array
-from minfer_ir.runtime.backend import Binding, BufRef, Program, Split
+from minfer_ir.runtime.backend import BackendError, Binding, BufRef, Program, Split
 from minfer_ir.runtime.fill import check_fill
 from minfer_ir.runtime.resources import Resources
 
@@ -40,12 +41,17 @@ class Executable:
     def __init__(self, graph: Graph, splits: tuple[Split, ...], plan: MemoryPlan, resources: Resources) -> None:
         self.graph, self.splits, self.plan, self.resources = graph, splits, plan, resources
         self.program_seconds = 0.0
+        self._retired = False
         self._buffers = resources.reserve(graph, plan)
         self._regions = {name: resources.region_buffers(plan, name) for name in plan.buffers}
         self._weights = {name: resources.weights_of(graph, name) for name in plan.buffers}
         self._inputs = self._input_windows()
-        self.staging = [[self._stage(split, node) for node in split.reads] for split in splits]
+        self.staging = [[self._stage(copy) for copy in plan.copies[split.index]] for split in splits]
         self.programs = [self._compile(split) for split in splits]
+
+    def retire(self) -> None:
+        """Refuse to run from now on: the pools may have given the buffers to others."""
+        self._retired = True
 
     def buffers(self, backend: str) -> set[int]:
         """Pool buffers that this graph uses: what a trim must keep."""
@@ -92,14 +98,21 @@ class Executable:
 
     def value(self, node_id: int, inputs: Mapping[str, Array]) -> Array:
         """A node's value as numbers over its logical rows; only meaningful while its buffer holds it."""
-        node = self.graph[node_id]
-        return decoded(node.type, self.stored(node_id, node.backend or "", inputs))
+        return decoded(self.graph[node_id].type, self.stored(node_id, self._home(node_id), inputs))
 
     def outputs(self, inputs: Mapping[str, Array]) -> list[Array]:
         """The outputs of the last run."""
         return [self.value(o, inputs) for o in self.graph.outputs]
 
+    def _home(self, node_id: int) -> str:
+        """The backend to read a value from; an input is on every backend that reads it."""
+        if node_id in self.plan.homes:
+            return self.plan.homes[node_id]
+        return next(name for name in self.plan.buffers if (node_id, name) in self.plan.placements)
+
     def _fill(self, inputs: Mapping[str, Array]) -> None:
+        if self._retired:
+            raise BackendError("this graph left the cache and its buffers may be others' now; ask for it again")
         filled = check_fill(self.graph, inputs)
         for key, backend, ref in self._inputs:
             backend.write(ref, filled[key])
@@ -123,9 +136,9 @@ class Executable:
             source, target = self.resources.backends[crossing.source], self.resources.backends[crossing.target]
             target.write(crossing.write, source.read(crossing.read, node.type, _rows(node, inputs)))
 
-    def _stage(self, split: Split, node: int) -> Staging:
-        source = self.graph[node].backend or ""
-        return Staging(node, source, self.ref(node, source), split.backend, self.ref(node, split.backend))
+    def _stage(self, copy: Copy) -> Staging:
+        read, write = self.ref(copy.node, copy.source), self.ref(copy.node, copy.target)
+        return Staging(copy.node, copy.source, read, copy.target, write)
 
     def _compile(self, split: Split) -> Program:
         self.resources.probe.hit("split.compile")

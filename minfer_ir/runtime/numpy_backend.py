@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Sequence
 from typing import Any
 
@@ -52,6 +53,14 @@ class NumpyBackend(HostBackend):
     def weight_bytes(self) -> int:
         """Bytes of the decoded weights."""
         return sum(w.nbytes for w in self._weights)
+
+    def weight_need(self, dtype: Format, shape: Shape, uses: frozenset[str]) -> int:
+        """Bytes of the decoded weight."""
+        return 4 * math.prod(shape)
+
+    def table_need(self, graph: Graph) -> int:
+        """No tables are made."""
+        return 0
 
     def compile(self, graph: Graph, split: Split, binding: Binding) -> NumpyProgram:
         """Bind the split's nodes to their windows."""

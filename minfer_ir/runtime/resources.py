@@ -64,19 +64,17 @@ class Resources:
         return self.regions.ensure(plan.regions.get(backend, ()), self.backends[backend])
 
     def demand(self, backend: str, graph: Graph, plan: MemoryPlan) -> Demand:
-        """What `graph` would newly take on `backend`, and what is held there.
-
-        Weights are counted as large as they are stored; a backend's packed form is about the same size.
-        """
+        """What `graph` would newly take on `backend`, and what is held there."""
         pool, device = self.pools[backend], self.backends[backend]
-        fresh = [leaf for leaf, key in self._wanted(graph, backend).items() if key not in self._registered]
+        fresh = {graph[leaf]: key for leaf, key in self._wanted(graph, backend).items() if key not in self._registered}
+        weights = sum(device.weight_need(leaf.attrs.dtype, leaf.type.shape, key.uses) for leaf, key in fresh.items())
         return Demand(
             pool_need=sum(pool.missing(plan.sizes(backend))),
             kv_need=self.regions.missing(plan.regions.get(backend, ())),
             weights=device.weight_bytes(),
             kv=self.regions.nbytes(device),
             pool=pool.nbytes,
-            weights_need=sum(graph[leaf].type.nbytes for leaf in fresh),
+            weights_need=weights + device.table_need(graph),
         )
 
     def report(self, backend: str, plan: MemoryPlan) -> MemoryReport:

@@ -23,7 +23,7 @@ from minfer_kernels.cpu.emitter import Emitter
 from minfer_kernels.cpu.limits import why_not
 from minfer_kernels.cpu.runner.tape import Tape, TapeBuilder
 from minfer_kernels.cpu.runner.threads import ThreadPool
-from minfer_kernels.cpu.weights.held import CpuWeight, make_weight
+from minfer_kernels.cpu.weights.held import CpuWeight, make_weight, weight_bytes
 from minfer_kernels.cpu.weights.layouts import activation_format
 
 
@@ -66,6 +66,16 @@ class CpuBackend(HostBackend):
     def weight_bytes(self) -> int:
         """Bytes of the weights and of the rope tables made from them."""
         return sum(w.nbytes for w in self._weights) + sum(t.nbytes for t in self._tables.values())
+
+    def weight_need(self, dtype: Format, shape: Shape, uses: frozenset[str]) -> int:
+        """Bytes of the forms that the uses need."""
+        return weight_bytes(dtype, shape, uses)
+
+    def table_need(self, graph: Graph) -> int:
+        """Bytes of the angles of rope nodes that have no table yet."""
+        made = {attrs for attrs, _ in self._tables}
+        wanted = {n.attrs for n in graph if n.op == "rope" and n.backend == self.name}
+        return sum(4 * attrs.max_positions * attrs.dims for attrs in wanted - made)
 
     def rope_table(self, attrs: RopeAttrs, factors: int | None) -> NDArray[np.float32]:
         """The angles for `attrs`, computed once; `factors` is the id of the frequency factors."""

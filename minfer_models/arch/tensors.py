@@ -29,11 +29,14 @@ class TensorFormat:
 def check_tensors(file: GGUFFile, specs: Iterable[TensorSpec]) -> Mapping[str, TensorFormat]:
     """Formats of the model's tensors, by name, of those that are there.
 
-    Raises GGUFError naming the tensor for one that is missing, has another shape than the metadata implies, or is
-    stored in a type that minfer doesn't read.
+    Raises GGUFError naming the tensor for one that is missing, has another shape than the metadata implies, is stored
+    in a type that minfer doesn't read, or isn't part of the architecture: left out, it would change the model silently.
     """
     found: dict[str, TensorFormat] = {}
-    for spec in specs:
+    known = {spec.name: spec for spec in specs}
+    if extra := [name for name in file.tensors if name not in known]:
+        raise GGUFError("isn't a tensor that this architecture uses", path=file.path, tensor=extra[0])
+    for spec in known.values():
         if spec.name not in file.tensors:
             if spec.may_lack:
                 continue
@@ -41,5 +44,7 @@ def check_tensors(file: GGUFFile, specs: Iterable[TensorSpec]) -> Mapping[str, T
         info = file.tensor(spec.name, spec.shape)
         if info.format is None:
             raise GGUFError(f"is stored as {info.type_name}, which isn't read", path=info.path, tensor=spec.name)
+        if len(spec.shape) == 1 and info.format.name != "F32":
+            raise GGUFError(f"is stored as {info.type_name}; vectors are read as F32", path=info.path, tensor=spec.name)
         found[spec.name] = TensorFormat(spec.shape, info.format)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from threading import RLock
 from types import TracebackType
 from typing import Literal, Self
 
@@ -20,7 +21,7 @@ from minfer_ir.runtime.executable import Executable
 from minfer_ir.runtime.probe import Probe
 from minfer_ir.runtime.resources import Resources
 from minfer_models.engine.model import CheckedWeights, Model
-from minfer_models.engine.options import EngineOptions
+from minfer_models.engine.options import EngineError, EngineOptions
 from minfer_models.engine.rows import Rows
 
 Logits = NDArray[np.float32]
@@ -30,7 +31,8 @@ OutputRows = Literal["last", "all"]
 class Engine:
     """Owns the backends, their resources, the graph cache and the KV store; close it when done.
 
-    Forwards run one at a time. `on_weight` hears every tensor as it is taken in.
+    Threads may share an engine: forwards and the bookkeeping around them take turns under `lock`. `on_weight` hears
+    every tensor as it is taken in.
     """
 
     def __init__(
@@ -47,6 +49,8 @@ class Engine:
         self.resources = Resources(backends, CheckedWeights(model.file, on_weight), probe, options.budget)
         self.graphs: GraphCache[Lowering] = GraphCache(self._lower, on_evict=self._trim)
         self.kv = KvStore(self.n_ctx)
+        self.lock = RLock()
+        self.closed = False
         self._next_sequence = 0
         try:
             self.lowered(self.params(1))
@@ -69,20 +73,24 @@ class Engine:
 
     def new_sequence_id(self) -> int:
         """An id that no sequence of this engine had before."""
-        self._next_sequence += 1
-        return self._next_sequence
+        with self.lock:
+            self._next_sequence += 1
+            return self._next_sequence
 
     def forward(self, rows: Rows, outputs: OutputRows) -> Logits:
         """One forward; float32 logits of the last row of every sequence in it, or of every row.
 
-        The rows are marked as written once it has run.
+        The rows are marked as written once it has run. Raises EngineError on a closed engine.
         """
-        params, inputs = self.prepare(rows, outputs)
-        executable = self.executable(params)
-        executable.run(inputs)
-        for seq_id, positions in rows.by_sequence():
-            self.kv.mark_written(seq_id, positions)
-        return executable.outputs(inputs)[0]
+        with self.lock:
+            if self.closed:
+                raise EngineError("this model was closed; load it again")
+            params, inputs = self.prepare(rows, outputs)
+            executable = self.executable(params)
+            executable.run(inputs)
+            for seq_id, positions in rows.by_sequence():
+                self.kv.mark_written(seq_id, positions)
+            return executable.outputs(inputs)[0]
 
     def prepare(self, rows: Rows, outputs: OutputRows) -> tuple[GraphParams, dict[str, NDArray[np.int32]]]:
         """The graph identity of a forward over `rows` and what it is filled with; nothing runs."""
@@ -115,12 +123,14 @@ class Engine:
         return [self.resources.report(name, last.memory) for name in last.memory.buffers]
 
     def close(self) -> None:
-        """Stop the backends' threads and close the file."""
-        for backend in self.resources.backends.values():
-            close = getattr(backend, "close", None)
-            if close is not None:
-                close()
-        self.model.file.close()
+        """Stop the backends' threads and close the file, once the forward that runs is through."""
+        with self.lock:
+            self.closed = True
+            for backend in self.resources.backends.values():
+                close = getattr(backend, "close", None)
+                if close is not None:
+                    close()
+            self.model.file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -134,8 +144,10 @@ class Engine:
         self.resources.probe.hit("cache.build")
         return lower(params, self.model.graph, self.resources)
 
-    def _trim(self, _evicted: Lowering) -> None:
-        """Give back the pool buffers that no cached graph refers to."""
+    def _trim(self, evicted: Lowering) -> None:
+        """Give back the pool buffers that no cached graph refers to; the evicted one can't run any more."""
+        if evicted.executable is not None:
+            evicted.executable.retire()
         kept = [low.executable for low in self.graphs if low.executable is not None]
         for name, pool in self.resources.pools.items():
             pool.trim(set().union(*(e.buffers(name) for e in kept)))

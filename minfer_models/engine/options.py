@@ -10,6 +10,7 @@ from minfer_models.arch.config import ModelConfig
 
 DEFAULT_CONTEXT = 8192
 KV_CHOICES = ("auto", "f32", "f16")
+MOST_THREADS = 512
 AUTO_KV = "f16"
 """What `auto` means on every machine: half the bytes of f32, and the choice must not depend on the host's features."""
 
@@ -37,12 +38,16 @@ class EngineOptions:
     def __post_init__(self) -> None:
         if self.kv not in KV_CHOICES:
             raise EngineError(f"kv is {self.kv!r}, expected one of {', '.join(KV_CHOICES)}")
+        for name in ("n_ctx", "threads", "chunk", "budget"):
+            value = getattr(self, name)
+            if value is not None and type(value) is not int:
+                raise EngineError(f"{name} is {value!r}, expected a whole number")
         if self.chunk < 1 or self.chunk & (self.chunk - 1):
             raise EngineError(f"chunk is {self.chunk}, expected a power of two")
         if unknown := sorted(self.fusions_off - set(FUSIONS)):
             raise EngineError(f"no fusion is called {', '.join(unknown)}; there are {', '.join(FUSIONS)}")
-        if self.threads is not None and self.threads < 1:
-            raise EngineError(f"threads is {self.threads}, expected at least 1")
+        if self.threads is not None and not 1 <= self.threads <= MOST_THREADS:
+            raise EngineError(f"threads is {self.threads}, expected 1 to {MOST_THREADS}")
 
     @property
     def kv_type(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
@@ -26,19 +27,22 @@ class TokenSequence:
 
     def __init__(self, engine: Engine, capacity: int | None = None) -> None:
         """Room for `capacity` tokens; None takes the whole context."""
+        wanted = engine.n_ctx if capacity is None else capacity
+        if wanted > engine.n_ctx:
+            raise ContextError(f"{wanted} tokens exceed the available context size of {engine.n_ctx}")
         self._engine, self.id = engine, engine.new_sequence_id()
-        engine.kv.reserve(self.id, engine.n_ctx if capacity is None else capacity)
+        with engine.lock:
+            engine.kv.reserve(self.id, wanted)
         self.length = 0
+        self._closed = False
 
-    def feed(self, token_ids: Sequence[int], outputs: OutputRows = "last") -> Logits:
+    def feed(self, token_ids: Sequence[int] | NDArray[np.int32], outputs: OutputRows = "last") -> Logits:
         """Append tokens, in chunks where they are many.
 
         Returns float32 logits `[1, n_vocab]` of the last token, or `[len(token_ids), n_vocab]` of all. Raises
         ContextError, with nothing appended, when they don't fit.
         """
-        ids = np.asarray(token_ids, np.int32)
-        if not len(ids):
-            raise EngineError("a forward needs at least one token")
+        ids = token_array(token_ids)
         if self.length + len(ids) > self._engine.n_ctx:
             raise ContextError(
                 f"{self.length + len(ids)} tokens exceed the available context size of {self._engine.n_ctx}"
@@ -49,12 +53,16 @@ class TokenSequence:
 
     def truncate(self, length: int) -> None:
         """Forget the tokens from position `length` on."""
-        self._engine.kv.truncate(self.id, length)
+        with self._engine.lock:
+            self._engine.kv.truncate(self.id, length)
         self.length = length
 
     def close(self) -> None:
-        """Give the cells back."""
-        self._engine.kv.release(self.id)
+        """Give the cells back; closing twice is fine."""
+        with self._engine.lock:
+            if not self._closed:
+                self._engine.kv.release(self.id)
+            self._closed = True
 
     def __enter__(self) -> Self:
         return self
@@ -68,3 +76,15 @@ class TokenSequence:
         logits = self._engine.forward(Rows.of(self.id, ids, self.length), outputs)
         self.length += len(ids)
         return logits
+
+
+def token_array(token_ids: Sequence[int] | NDArray[np.int32]) -> NDArray[np.int32]:
+    """Token ids as int32 `[n]`; raises EngineError for none at all, and for what isn't a whole number of 32 bits."""
+    ids = np.asarray(token_ids)
+    if not ids.size:
+        raise EngineError("a forward needs at least one token")
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise EngineError(f"token ids are a list of whole numbers, got {reprlib.repr(token_ids)}")
+    if int(ids.max()) >= 1 << 31 or int(ids.min()) < 0:
+        raise EngineError(f"token id {int(ids.max() if int(ids.max()) >= 1 << 31 else ids.min())} is out of range")
+    return ids.astype(np.int32)

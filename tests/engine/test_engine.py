@@ -12,6 +12,7 @@ import pytest
 import minfer_models.backends as backends_module
 from minfer_ir.memory.budget import BudgetError
 from minfer_ir.params import DevicePlan
+from minfer_ir.runtime.backend import BackendError
 from minfer_ir.runtime.numpy_backend import NumpyBackend
 from minfer_ir.runtime.probe import ProbeFailureError
 from minfer_models import LLM, load
@@ -135,6 +136,46 @@ def test_switching_a_fusion_off_changes_the_plan_and_no_bit(path: Path, llm: LLM
         assert np.array_equal(other.logits(ids(9)), llm.logits(ids(9)))
 
 
+def test_threads_may_share_a_model(llm: LLM) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    alone = [llm.generate(ids(4, seed), max_tokens=8).text() for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda seed: llm.generate(ids(4, seed), max_tokens=8).text(), [0, 1, 2, 3] * 4))
+    assert together == alone * 4
+
+
+def test_a_closed_model_says_so(path: Path) -> None:
+    llm = load(path, threads=1, settings=SETTINGS)
+    llm.close()
+    with pytest.raises(EngineError, match="this model was closed"):
+        llm.logits(ids(2))
+
+
+@pytest.mark.parametrize("part", [1.1, 0.9])
+def test_a_budget_counts_every_form_of_every_weight_and_the_tables(path: Path, part: float) -> None:
+    with load(path, threads=1, settings=SETTINGS) as llm:
+        held = llm.engine.memory()[0].total
+    if part > 1:
+        with load(path, threads=1, settings=SETTINGS, budget=int(part * held)) as llm:
+            assert llm.engine.memory()[0].total == held
+    else:
+        with pytest.raises(BudgetError):
+            load(path, threads=1, settings=SETTINGS, budget=int(part * held))
+
+
+def test_an_evicted_graph_refuses_to_run(llm: LLM) -> None:
+    with TokenSequence(llm.engine) as sequence:
+        rows = Rows.of(sequence.id, ids(3), 0)
+        params, inputs = llm.engine.prepare(rows, "last")
+        held = llm.engine.executable(params)
+        for n in (1, 2, 5, 9):
+            for output_rows in (None, 1, 2):
+                llm.engine.executable(llm.engine.params(n, output_rows))
+        with pytest.raises(BackendError, match="left the cache"):
+            held.run(inputs)
+
+
 def test_kv_types_are_what_was_asked_for(path: Path) -> None:
     with load(path, threads=1, settings=SETTINGS, kv="f32") as wide, load(path, threads=1, settings=SETTINGS) as auto:
         kinds = [{n.type.dtype.name for n in m.graph() if n.op == "kv"} for m in (wide, auto)]
@@ -156,6 +197,14 @@ def test_a_block_on_another_backend_is_near_and_its_values_are_staged(path: Path
         ({"kv": "q4"}, EngineError, "kv is 'q4', expected one of auto, f32, f16"),
         ({"n_ctx": 65}, EngineError, "n_ctx is 65, the model takes 1 to 64"),
         ({"n_ctx": 0}, EngineError, "n_ctx is 0"),
+        ({"n_ctx": 2.5}, EngineError, "n_ctx is 2.5, expected a whole number"),
+        ({"threads": True}, EngineError, "threads is True, expected a whole number"),
+        (
+            {"devices": DevicePlan(("cpu",), ((99, "cpu"),))},
+            ValueError,
+            "pins block 99, but the model has no such block",
+        ),
+        ({"devices": DevicePlan(("cpu",), ((1, "cpu"), (1, "cpu")))}, ValueError, "pins block 1, twice"),
         ({"chunk": 24}, EngineError, "chunk is 24, expected a power of two"),
         ({"threads": 0}, EngineError, "threads is 0"),
         ({"fusions_off": ["swigloo"]}, ValueError, "swigloo"),
@@ -173,6 +222,14 @@ def test_bad_options_are_refused_with_their_values(
 def test_bad_requests_are_refused(llm: LLM) -> None:
     with pytest.raises(EngineError, match="the prompt is empty"):
         llm.generate([])
+    with pytest.raises(EngineError, match=r"whole numbers, got \[1\.5, 2\]"):
+        llm.logits([1.5, 2])  # type: ignore[list-item]
+    with pytest.raises(EngineError, match="token id 2147483648 is out of range"):
+        llm.logits([2**31])
+    with pytest.raises(EngineError, match="at least one token"):
+        llm.logits([])
+    with pytest.raises(ContextError, match="65 tokens exceed"):
+        llm.logits(ids(65))
     with pytest.raises(EngineError, match="max_tokens is 0"):
         llm.generate(ids(3), max_tokens=0)
     with pytest.raises(SamplingError, match="-1"):

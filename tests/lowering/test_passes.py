@@ -136,6 +136,21 @@ def test_a_single_head_of_strided_rows_needs_no_copy() -> None:
     assert "contiguous" not in ops(through(b.build(), [Assign(), Legalize()], IntegerBackend()))
 
 
+def test_a_value_times_itself_is_no_gate() -> None:
+    b = GraphBuilder()
+    activated = b.silu(b.input(key="x", shape=(2, 8), dtype="f32", rows="token"))
+    b.output(b.mul(activated, activated))
+    assert ops(through(b.build(), [Assign(), Fuse()])) == ["input", "silu", "mul"]
+
+
+def test_dead_readers_decide_nothing() -> None:
+    b = GraphBuilder()
+    x = b.input(key="x", shape=(2, 8), dtype="f32", rows="token")
+    b.rms_norm(b.reshape(x, shape=(2, 8)), b.weight(key="w", shape=(8,), dtype="F32"), eps=1e-5, name="dead")
+    b.output(b.silu(x))
+    assert ops(through(b.build(), [Canonicalize(), Assign()])) == ["input", "silu"]
+
+
 def test_names_of_values_survive_fusion() -> None:
     graph = through(toy_model().graph(params()), ALL, IntegerBackend())
     for name in ("blk.0.attn_q", "blk.1.ffn_norm", "blk.0.ffn_residual", "logits"):
