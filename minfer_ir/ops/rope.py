@@ -15,6 +15,9 @@ from minfer_ir.ops.elementwise import ROW_OR_PARAM, rows
 from minfer_ir.opspec import Array, Op, OpCase, Operand, OpError, f32
 from minfer_ir.types import TensorType
 
+LARGEST, SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).smallest_normal)
+CHUNK_ROWS = 2048
+
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
@@ -38,8 +41,10 @@ class RopeScaling:
     def __post_init__(self) -> None:
         if self.kind not in ("none", "linear", "yarn", "llama3"):
             raise OpError(f"rope: unknown scaling {self.kind!r}; known: none, linear, yarn, llama3")
-        if self.factor <= 0 or (self.kind in ("yarn", "llama3") and self.original_context <= 0):
+        if not 0 < self.factor < math.inf or (self.kind in ("yarn", "llama3") and self.original_context <= 0):
             raise OpError(f"rope: {self.kind} scaling needs factor > 0 and original_context > 0, got {self}")
+        if self.kind == "yarn" and not (0 < self.beta_fast < math.inf and 0 < self.beta_slow < math.inf):
+            raise OpError(f"rope: yarn scaling needs beta_fast > 0 and beta_slow > 0, got {self}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ class Rope(Op):
         """The type of `x`."""
         if attrs.pairs not in ("neox", "interleaved"):
             raise OpError(f"rope: pairs is {attrs.pairs!r}, expected 'neox' or 'interleaved'")
-        if attrs.base <= 0 or attrs.max_positions < 1:
+        if not 0 < attrs.base < math.inf or attrs.max_positions < 1:
             raise OpError(f"rope: base must be above 0 and max_positions at least 1, got {attrs}")
         if attrs.dims % 2 or not 0 < attrs.dims <= x.shape[2]:
             raise OpError(f"rope: dims is {attrs.dims}, expected an even number up to the head dim {x.shape[2]}")
@@ -113,7 +118,24 @@ class Rope(Op):
 
 
 def rope_frequencies(attrs: RopeAttrs, factors: Array | None = None) -> tuple[NDArray[np.float64], float]:
-    """Angle per position of each pair `[dims / 2]`, and the amplitude of the rotated pair, in float64."""
+    """Angle per position of each pair `[dims / 2]`, and the amplitude of the rotated pair, in float64.
+
+    Raises OpError naming index and value for a frequency factor that is no positive number, for a frequency that
+    float32 can't hold, and for an amplitude whose square it can't hold: an attention score carries it twice.
+    """
+    if factors is not None and (bad := np.flatnonzero(~((factors > 0) & np.isfinite(factors)))).size:
+        raise OpError(f"rope: frequency factor {bad[0]} is {factors[bad[0]]}, expected a positive number")
+    with np.errstate(all="ignore"):
+        frequencies, amplitude = _scaled(attrs, factors)
+    if (bad := np.flatnonzero(~(np.abs(frequencies) <= LARGEST))).size:
+        value = frequencies[bad[0]]
+        raise OpError(f"rope: the frequency of pair {bad[0]} is {value:.6g}, beyond float32, under {attrs}")
+    if not SMALLEST <= amplitude * amplitude <= LARGEST:
+        raise OpError(f"rope: the amplitude is {amplitude:.6g}, its square beyond float32, under {attrs.scaling}")
+    return frequencies, amplitude
+
+
+def _scaled(attrs: RopeAttrs, factors: Array | None) -> tuple[NDArray[np.float64], float]:
     exponents = np.arange(0, attrs.dims, 2, dtype=np.float64) / attrs.dims
     frequencies = attrs.base**-exponents
     if factors is not None:
@@ -129,10 +151,18 @@ def rope_frequencies(attrs: RopeAttrs, factors: Array | None = None) -> tuple[ND
 
 
 def rope_table(attrs: RopeAttrs, factors: Array | None = None) -> NDArray[np.float32]:
-    """`[max_positions, 2, dims / 2]` float32: cosines of a position's angles, then sines, times the amplitude."""
+    """`[max_positions, 2, dims / 2]` float32: cosines of a position's angles, then sines, times the amplitude.
+
+    Raises OpError as `rope_frequencies`. Float64 values exist for `CHUNK_ROWS` positions at a time only.
+    """
     frequencies, amplitude = rope_frequencies(attrs, factors)
-    angles = np.arange(attrs.max_positions, dtype=np.float64)[:, None] * frequencies
-    return f32(np.stack([np.cos(angles), np.sin(angles)], axis=1) * amplitude)
+    table = np.empty((attrs.max_positions, 2, attrs.dims // 2), np.float32)
+    for start in range(0, attrs.max_positions, CHUNK_ROWS):
+        rows = table[start : start + CHUNK_ROWS]
+        angles = np.arange(start, start + len(rows), dtype=np.float64)[:, None] * frequencies
+        rows[:, 0] = np.cos(angles) * amplitude
+        rows[:, 1] = np.sin(angles) * amplitude
+    return table
 
 
 def _llama3(frequencies: NDArray[np.float64], scaling: RopeScaling) -> NDArray[np.float64]:
@@ -145,6 +175,8 @@ def _llama3(frequencies: NDArray[np.float64], scaling: RopeScaling) -> NDArray[n
 
 def _yarn(frequencies: NDArray[np.float64], attrs: RopeAttrs) -> NDArray[np.float64]:
     """Pairs that turn more than `beta_fast` times over the trained context are kept, below `beta_slow` divided."""
+    if attrs.base <= 1:
+        raise OpError(f"rope: yarn scaling needs a base above 1, got {attrs.base}")
     scaling, pair = attrs.scaling, np.arange(attrs.dims // 2, dtype=np.float64)
 
     def pair_turning(turns: float) -> float:

@@ -16,7 +16,7 @@ from minfer_ir.ops import OPS
 from minfer_ir.opspec import Array, Op
 from minfer_ir.runtime.backend import Backend, Binding, BufRef, Split
 from minfer_ir.testing.tolerances import Held, difference
-from minfer_ir.testing.values import draw_value
+from minfer_ir.testing.values import draw_operand
 from minfer_ir.testing.variants import Variant, variant_graph, variants
 from minfer_ir.types import RowAxis, TensorType
 
@@ -83,7 +83,7 @@ class Bench:
         self.graph, self.operands = variant_graph(variant)
         self.node = self.graph.nodes[-1]
         self.values = {
-            i: draw_value(rng, kind, variant.ints.get(slot.name))
+            i: draw_operand(rng, variant.op.name, slot.name, kind, variant.ints.get(slot.name))
             for i, (slot, kind) in zip(self.operands, variant.slots, strict=True)
         }
         self.n_rows: dict[RowAxis, int] = {k.rows: k.shape[0] for k in variant.operands if k.rows is not None}

@@ -19,6 +19,8 @@ from minfer_ir.opspec import Array
 from minfer_ir.types import RowAxis, TensorType
 
 WEIGHT_SCALE = 0.1
+POSITIVE = frozenset({("rope", "factors")})
+"""(op, operand) whose values must be above 0: the op refuses others."""
 
 
 def draw_value(rng: np.random.Generator, kind: TensorType, ints: Sequence[int] | None = None) -> Array:
@@ -40,6 +42,19 @@ def draw_rows(rng: np.random.Generator, dtype: Format, shape: tuple[int, ...]) -
     n_rows = math.prod(shape[:-1])
     scale = 1.0 if dtype.name in ACTIVATION_FORMATS else WEIGHT_SCALE
     return dtype.draw(rng, n_rows, shape[-1], scale).reshape(*shape[:-1], dtype.row_bytes(shape[-1]))
+
+
+def draw_operand(
+    rng: np.random.Generator, op: str, slot: str, kind: TensorType, ints: Sequence[int] | None = None
+) -> Array:
+    """`draw_value` for operand `slot` of `op`: its magnitudes where the op takes positive numbers only."""
+    value = draw_value(rng, kind, ints)
+    return _magnitudes(value) if (op, slot) in POSITIVE else value
+
+
+def _magnitudes(value: Array) -> Array:
+    """Float32 values or F32 rows without their signs."""
+    return (value.view(np.uint32) & np.uint32(0x7FFFFFFF)).view(value.dtype)
 
 
 @dataclass(frozen=True)
@@ -67,15 +82,17 @@ def draw_feed(rng: np.random.Generator, graph: Graph, full: bool = False) -> Fee
             buckets.setdefault(node.type.rows, node.type.shape[0])
     n_rows: dict[RowAxis, int] = {axis: b if full else int(rng.integers(1, b + 1)) for axis, b in buckets.items()}
     inputs = {n.attrs.key: _input_value(rng, graph, n, n_rows) for n in graph if n.op == "input"}
-    weights = Weights({key: rows for n in graph for key, rows in _weight_rows(rng, n)})
+    weights = Weights({key: rows for n in graph for key, rows in _weight_rows(rng, graph, n)})
     regions = {n.attrs.key: draw_value(rng, n.type) for n in graph if n.op == "kv"}
     return Feed(n_rows, inputs, weights, regions)
 
 
-def _weight_rows(rng: np.random.Generator, node: Node) -> Iterator[tuple[str, Bytes]]:
+def _weight_rows(rng: np.random.Generator, graph: Graph, node: Node) -> Iterator[tuple[str, Bytes]]:
     if node.op == "weight":
         *leading, width = node.attrs.shape
-        yield node.attrs.key, draw_rows(rng, node.attrs.dtype, (math.prod(leading), width))
+        rows = draw_rows(rng, node.attrs.dtype, (math.prod(leading), width))
+        slots = {(graph[u].op, slot) for u in graph.users[node.id] for slot, s in graph[u].operands(graph) if s is node}
+        yield node.attrs.key, _magnitudes(rows) if slots & POSITIVE else rows
     if node.op == "weight_concat":
         for key, size in zip(node.attrs.keys, node.attrs.sizes, strict=True):
             yield key, draw_rows(rng, node.attrs.dtype, (size, node.attrs.width))

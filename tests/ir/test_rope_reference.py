@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from minfer_ir.ops import OPS
-from minfer_ir.ops.rope import RopeAttrs, RopeScaling, rope_frequencies, rope_table
+from minfer_ir.ops.rope import CHUNK_ROWS, RopeAttrs, RopeScaling, rope_frequencies, rope_table
 from minfer_ir.opspec import OpError, attrs_from_json
 
 POSITIONS = np.array([0, 1, 77, 8191, 20000], np.int32)
@@ -133,6 +135,71 @@ def test_table_holds_what_the_rotation_uses() -> None:
     np.testing.assert_allclose(out[:, 4:], table[positions, 1], rtol=1e-6)
 
 
+@pytest.mark.parametrize("positions", [1, CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 3 * CHUNK_ROWS + 7])
+@pytest.mark.parametrize("dims", [2, 10, 64])
+def test_a_table_made_in_chunks_has_the_bits_of_one_made_at_once(positions: int, dims: int) -> None:
+    given = RopeAttrs("neox", dims, 1e4, positions, RopeScaling("yarn", 4.0, 64, attention_factor=0.7))
+    frequencies, amplitude = rope_frequencies(given)
+    angles = np.arange(positions, dtype=np.float64)[:, None] * frequencies
+    whole = (np.stack([np.cos(angles), np.sin(angles)], axis=1) * amplitude).astype(np.float32)
+    table = rope_table(given)
+    assert table.tobytes() == whole.tobytes()
+    assert (table.shape, table.dtype, table.flags.c_contiguous) == (whole.shape, whole.dtype, True)
+
+
+def test_a_large_table_needs_little_more_than_itself() -> None:
+    tracemalloc.start()
+    table = rope_table(RopeAttrs("neox", 256, 1e4, 32 * CHUNK_ROWS))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1.5 * table.nbytes
+
+
+@pytest.mark.parametrize("make", [rope_frequencies, rope_table])
+@pytest.mark.parametrize("value", [0.0, -0.0, -1.0, math.nan, math.inf, -math.inf])
+def test_a_frequency_factor_that_is_no_positive_number_is_named(make: Callable[..., object], value: float) -> None:
+    factors = np.array([1, 2, value, 0], np.float32)
+    with pytest.raises(OpError) as caught:
+        make(RopeAttrs("neox", 8, 1e4, 20), factors)
+    assert str(caught.value) == f"rope: frequency factor 2 is {np.float32(value)}, expected a positive number"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            RopeAttrs("neox", 8, 1e4, 20, RopeScaling("linear", 1e-320)),
+            "the frequency of pair 0 is inf, beyond float32",
+        ),
+        (RopeAttrs("neox", 8, 1e4, 20, RopeScaling("linear", 1e-39)), "the frequency of pair 0 is 1e+39"),
+        (RopeAttrs("neox", 8, 1e-60, 20), "the frequency of pair 3 is 1e+45"),
+        (RopeAttrs("neox", 8, 1.0, 20, RopeScaling("yarn", 4.0, 64)), "yarn scaling needs a base above 1, got 1.0"),
+        (RopeAttrs("neox", 8, 1e4, 20, RopeScaling("yarn", 1e-320, 64)), "the frequency of pair"),
+        (
+            RopeAttrs("neox", 8, 1e4, 20, RopeScaling("yarn", 4.0, 64, attention_factor=1e38)),
+            "the amplitude is 1.13863e+38, its square beyond float32",
+        ),
+        (RopeAttrs("neox", 8, 1e4, 20, RopeScaling("yarn", 4.0, 64, attention_factor=0.0)), "the amplitude is 0"),
+        (
+            RopeAttrs("neox", 8, 1e4, 20, RopeScaling("yarn", 4.0, 64, attention_factor=math.nan)),
+            "the amplitude is nan",
+        ),
+    ],
+)
+def test_angles_that_float32_cannot_hold_are_refused(given: RopeAttrs, message: str) -> None:
+    for make in (rope_frequencies, rope_table):
+        with pytest.raises(OpError) as caught:
+            make(given)
+        assert str(caught.value).startswith("rope: ")
+        assert message in str(caught.value)
+
+
+def test_a_tiny_factor_is_refused_for_the_frequency_it_makes() -> None:
+    factors = np.array([1, 1, 1e-40, 1], np.float32)
+    with pytest.raises(OpError, match=r"the frequency of pair 2 is 8\.16\d*e\+39, beyond float32"):
+        rope_table(RopeAttrs("neox", 8, 1.5, 20), factors)
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -140,11 +207,18 @@ def test_table_holds_what_the_rotation_uses() -> None:
         ({"dims": 10}, "dims is 10"),
         ({"dims": 0}, "dims is 0"),
         ({"base": 0.0}, "base must be above 0"),
+        ({"base": math.nan}, "base must be above 0"),
+        ({"base": math.inf}, "base must be above 0"),
         ({"max_positions": 0}, "max_positions at least 1"),
         ({"pairs": "norm"}, "pairs: expected one of 'neox', 'interleaved', got 'norm'"),
         ({"scaling": {"kind": "dynamic"}}, "scaling.kind: expected one of"),
         ({"scaling": {"kind": "yarn", "factor": 4.0}}, "yarn scaling needs factor > 0 and original_context > 0"),
         ({"scaling": {"kind": "linear", "factor": 0.0}}, "linear scaling needs factor > 0"),
+        ({"scaling": {"kind": "linear", "factor": math.nan}}, "linear scaling needs factor > 0"),
+        (
+            {"scaling": {"kind": "yarn", "factor": 4.0, "original_context": 64, "beta_slow": 0.0}},
+            "yarn scaling needs beta_fast > 0 and beta_slow > 0",
+        ),
     ],
 )
 def test_bad_attrs_are_refused_with_their_values(changed: dict[str, object], message: str) -> None:
