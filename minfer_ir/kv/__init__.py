@@ -7,7 +7,7 @@ from minfer_ir.kv.windows import (
     causal_window,
     check_grouped,
     map_window,
-    narrowest_mode,
+    narrowest_window,
     span_window,
 )
 
@@ -21,6 +21,6 @@ __all__ = [
     "causal_window",
     "check_grouped",
     "map_window",
-    "narrowest_mode",
+    "narrowest_window",
     "span_window",
 ]

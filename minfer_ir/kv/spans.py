@@ -35,6 +35,8 @@ def span_cells(spans: Sequence[Span]) -> int:
 
 def cells_at(spans: Sequence[Span], positions: NDArray[np.int64]) -> Cells:
     """The cell of every position, int32; positions must lie inside the spans."""
+    if len(spans) == 1:
+        return (positions + spans[0].cell).astype(np.int32)
     ends = np.cumsum([s.length for s in spans], dtype=np.int64)
     shifts = np.array([s.cell for s in spans], np.int64) - (ends - [s.length for s in spans])
     return (positions + shifts[np.searchsorted(ends, positions, side="right")]).astype(np.int32)

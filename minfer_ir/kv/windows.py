@@ -18,6 +18,8 @@ from minfer_ir.ops.attention import MAP_RUNS
 from minfer_ir.params import WindowMode
 
 Window = NDArray[np.int32]
+RowRuns = tuple[int, int, tuple[Span, ...]]
+"""A row's sequence, its position, and the runs of cells that it reads."""
 
 
 def check_grouped(seq_ids: Ints) -> list[tuple[int, int]]:
@@ -34,7 +36,30 @@ def check_grouped(seq_ids: Ints) -> list[tuple[int, int]]:
 
 def causal_window(store: KvStore, seq_ids: Ints, positions: Ints) -> Window:
     """int32 `[1]`: the cell of position 0, when all rows belong to one sequence whose window is one run."""
+    return _causal(_row_runs(store, seq_ids, positions))
+
+
+def span_window(store: KvStore, seq_ids: Ints, positions: Ints) -> Window:
+    """int32 `[T, 2]`: (first cell, one past the last) of every row; refused for a window of several runs."""
+    return _span(_row_runs(store, seq_ids, positions))
+
+
+def map_window(store: KvStore, seq_ids: Ints, positions: Ints) -> Window:
+    """int32 `[T, 8]`: up to four (cell, length) runs of every row, in order of position, the rest zero."""
+    return _map(_row_runs(store, seq_ids, positions))
+
+
+def narrowest_window(store: KvStore, seq_ids: Ints, positions: Ints) -> tuple[WindowMode, Window]:
+    """The first mode of `WINDOWS` that can express these rows, and its input; refused when none can."""
     rows = _row_runs(store, seq_ids, positions)
+    if max((len(runs) for _, _, runs in rows), default=1) > 1:
+        return "map", _map(rows)
+    if len({seq_id for seq_id, _, _ in rows}) == 1:
+        return "causal", _causal(rows)
+    return "span", _span(rows)
+
+
+def _causal(rows: Sequence[RowRuns]) -> Window:
     if len(owners := dict.fromkeys(seq_id for seq_id, _, _ in rows)) != 1:
         raise KvError(f"a causal window is for exactly one sequence, got {list(owners)}")
     for seq_id, position, runs in rows:
@@ -42,17 +67,13 @@ def causal_window(store: KvStore, seq_ids: Ints, positions: Ints) -> Window:
     return np.array([rows[0][2][0].cell], np.int32)
 
 
-def span_window(store: KvStore, seq_ids: Ints, positions: Ints) -> Window:
-    """int32 `[T, 2]`: (first cell, one past the last) of every row; refused for a window of several runs."""
-    rows = _row_runs(store, seq_ids, positions)
+def _span(rows: Sequence[RowRuns]) -> Window:
     for seq_id, position, runs in rows:
         _check_runs(seq_id, position, runs, 1, "span")
     return np.array([(runs[0].cell, runs[0].end) for _, _, runs in rows], np.int32).reshape(-1, 2)
 
 
-def map_window(store: KvStore, seq_ids: Ints, positions: Ints) -> Window:
-    """int32 `[T, 8]`: up to four (cell, length) runs of every row, in order of position, the rest zero."""
-    rows = _row_runs(store, seq_ids, positions)
+def _map(rows: Sequence[RowRuns]) -> Window:
     window = np.zeros((len(rows), MAP_RUNS, 2), np.int32)
     for row, (seq_id, position, runs) in zip(window, rows, strict=True):
         _check_runs(seq_id, position, runs, MAP_RUNS, "map")
@@ -66,21 +87,12 @@ WINDOWS: Mapping[str, Callable[[KvStore, Ints, Ints], Window]] = MappingProxyTyp
 """The window input by mode, narrowest mode first."""
 
 
-def narrowest_mode(store: KvStore, seq_ids: Ints, positions: Ints) -> WindowMode:
-    """The first mode of `WINDOWS` that can express these rows; refused when none can."""
-    widest = max((len(runs) for _, _, runs in _row_runs(store, seq_ids, positions)), default=1)
-    if widest == 1:
-        return "causal" if len(check_grouped(seq_ids)) == 1 else "span"
-    map_window(store, seq_ids, positions)
-    return "map"
-
-
-def _row_runs(store: KvStore, seq_ids: Ints, positions: Ints) -> list[tuple[int, int, tuple[Span, ...]]]:
+def _row_runs(store: KvStore, seq_ids: Ints, positions: Ints) -> list[RowRuns]:
     """(sequence, position, runs of cells it reads) of every row; refused for interleaved rows and for holes."""
     owners, at = _ints(seq_ids), _ints(positions)
     if len(owners) != len(at):
         raise KvError(f"{len(owners)} sequence ids for {len(at)} positions")
-    rows: list[tuple[int, int, tuple[Span, ...]]] = []
+    rows: list[RowRuns] = []
     for seq_id, count in check_grouped(owners):
         own = at[len(rows) : len(rows) + count]
         store.length_after(seq_id, own)

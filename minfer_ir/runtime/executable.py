@@ -17,7 +17,7 @@ from minfer_ir.memory.liveness import Copy
 from minfer_ir.memory.plan import MemoryPlan, Placement
 from minfer_ir.opspec import Array
 from minfer_ir.runtime.backend import BackendError, Binding, BufRef, Program, Split
-from minfer_ir.runtime.fill import check_fill
+from minfer_ir.runtime.fill import check_fill, input_nodes
 from minfer_ir.runtime.resources import Resources
 
 
@@ -45,7 +45,9 @@ class Executable:
         self._buffers = resources.reserve(graph, plan)
         self._regions = {name: resources.region_buffers(plan, name) for name in plan.buffers}
         self._weights = {name: resources.weights_of(graph, name) for name in plan.buffers}
+        self._wanted = input_nodes(graph)
         self._inputs = self._input_windows()
+        self._outputs = [(graph[o], self._home(o), self.ref(o, self._home(o))) for o in graph.outputs]
         self.staging = [[self._stage(copy) for copy in plan.copies[split.index]] for split in splits]
         self.programs = [self._compile(split) for split in splits]
 
@@ -102,7 +104,9 @@ class Executable:
 
     def outputs(self, inputs: Mapping[str, Array]) -> list[Array]:
         """The outputs of the last run."""
-        return [self.value(o, inputs) for o in self.graph.outputs]
+        backends = self.resources.backends
+        read = [(n, backends[name].read(ref, n.type, _rows(n, inputs))) for n, name, ref in self._outputs]
+        return [decoded(node.type, value) for node, value in read]
 
     def _home(self, node_id: int) -> str:
         """The backend to read a value from; an input is on every backend that reads it."""
@@ -113,15 +117,14 @@ class Executable:
     def _fill(self, inputs: Mapping[str, Array]) -> None:
         if self._retired:
             raise BackendError("this graph left the cache and its buffers may be others' now; ask for it again")
-        filled = check_fill(self.graph, inputs)
+        filled = check_fill(self._wanted, inputs)
         for key, backend, ref in self._inputs:
             backend.write(ref, filled[key])
 
     def _input_windows(self) -> list[tuple[str, Any, BufRef]]:
-        nodes = [n for n in self.graph if n.op == "input"]
         return [
-            (node.attrs.key, self.resources.backends[name], self.ref(node.id, name))
-            for node in nodes
+            (key, self.resources.backends[name], self.ref(node.id, name))
+            for key, node in self._wanted.items()
             for name in self.plan.buffers
             if (node.id, name) in self.plan.placements
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,16 +26,19 @@ class FillError(ValueError):
     """An input that the graph can't be run with: names the input, the row, the value and the bound."""
 
 
-def check_fill(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def input_nodes(graph: Graph) -> dict[str, Node]:
+    """The inputs of a graph by key: what `check_fill` compares with, found once per graph."""
+    return {n.attrs.key: n for n in graph if n.op == "input"}
+
+
+def check_fill(wanted: Mapping[str, Node], inputs: Mapping[str, Array]) -> dict[str, Array]:
     """`inputs` in storage dtype, each with its logical length; raises FillError otherwise.
 
-    Row inputs hold as many rows as `n_rows` says, at least one and no more than the graph's bucket.
+    `wanted` as `input_nodes` gives it. Row inputs hold as many rows as `n_rows` says, at least one and no more than the
+    graph's bucket.
     """
-    wanted = {n.attrs.key: n for n in graph if n.op == "input"}
-    if missing := sorted(set(wanted) - set(inputs)):
-        raise FillError(f"inputs {', '.join(missing)} weren't filled")
-    if unknown := sorted(set(inputs) - set(wanted)):
-        raise FillError(f"the graph has no inputs {', '.join(unknown)}; it has {', '.join(wanted)}")
+    if wanted.keys() != inputs.keys():
+        _refuse_keys(wanted, inputs)
     counts = np.asarray(inputs[N_ROWS]).reshape(-1)
     filled = {key: _checked(node, np.asarray(inputs[key]), counts) for key, node in wanted.items()}
     n_sequences = len(_sequences(filled["seq_ids"])) if "seq_ids" in wanted else 1
@@ -43,6 +47,13 @@ def check_fill(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
             raise FillError(f"a causal window is for one sequence, seq_ids name {n_sequences}")
         _check_causal(filled["window"], filled["positions"], wanted["window"].attrs.limit)
     return filled
+
+
+def _refuse_keys(wanted: Mapping[str, Node], inputs: Mapping[str, Array]) -> NoReturn:
+    if missing := sorted(set(wanted) - set(inputs)):
+        raise FillError(f"inputs {', '.join(missing)} weren't filled")
+    unknown = sorted(set(inputs) - set(wanted))
+    raise FillError(f"the graph has no inputs {', '.join(unknown)}; it has {', '.join(wanted)}")
 
 
 def _checked(node: Node, data: Array, counts: NDArray[np.int32]) -> Array:
@@ -70,6 +81,8 @@ def _logical_shape(node: Node, counts: NDArray[np.int32]) -> tuple[int, ...]:
 
 
 def _check_range(key: str, data: Array, limit: int) -> None:
+    if int(data.min()) >= 0 and int(data.max()) < limit:
+        return
     bad = np.flatnonzero((data < 0) | (data >= limit))
     if len(bad):
         row = int(bad[0])
@@ -79,6 +92,8 @@ def _check_range(key: str, data: Array, limit: int) -> None:
 
 def _sequences(seq_ids: Array) -> list[int]:
     """The sequences in row order; the rows of each have to stand together."""
+    if len(seq_ids) == 1:
+        return [int(seq_ids[0])]
     starts = np.flatnonzero(np.diff(seq_ids, prepend=seq_ids[:1] - 1))
     order: list[int] = seq_ids[starts].tolist()
     if len(set(order)) < len(order):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer_ir.cache import GraphCache
-from minfer_ir.kv import WINDOWS, KvStore, narrowest_mode
+from minfer_ir.kv import KvStore, narrowest_window
 from minfer_ir.memory.report import MemoryReport
 from minfer_ir.params import GraphParams, WindowMode
 from minfer_ir.passes.base import Lowering, LoweringError
@@ -94,7 +94,7 @@ class Engine:
 
     def prepare(self, rows: Rows, outputs: OutputRows) -> tuple[GraphParams, dict[str, NDArray[np.int32]]]:
         """The graph identity of a forward over `rows` and what it is filled with; nothing runs."""
-        mode = narrowest_mode(self.kv, rows.seq_ids, rows.positions)
+        mode, window = narrowest_window(self.kv, rows.seq_ids, rows.positions)
         last = rows.last_rows() if outputs == "last" else None
         n = len(rows.token_ids)
         inputs = {
@@ -102,7 +102,7 @@ class Engine:
             "positions": rows.positions,
             "cells": np.concatenate([self.kv.resolve(s, p) for s, p in rows.by_sequence()]),
             "seq_ids": rows.seq_ids,
-            "window": WINDOWS[mode](self.kv, rows.seq_ids, rows.positions),
+            "window": window,
             "n_rows": np.array([n, n if last is None else len(last)], np.int32),
         }
         if last is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from minfer_ir.kv import check_grouped
 Ints = NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rows:
     """One token per row, int32 `[n]` each; the rows of a sequence stand together, in ascending positions."""
 
@@ -37,13 +38,18 @@ class Rows:
             np.concatenate([p.positions for p in parts]),
         )
 
+    @cached_property
+    def groups(self) -> list[tuple[int, int]]:
+        """(sequence, number of its rows) in row order."""
+        return check_grouped(self.seq_ids)
+
     def by_sequence(self) -> Iterator[tuple[int, Ints]]:
         """(sequence, its positions) in row order; raises KvError when a sequence's rows don't stand together."""
         start = 0
-        for seq_id, count in check_grouped(self.seq_ids):
+        for seq_id, count in self.groups:
             yield seq_id, self.positions[start : start + count]
             start += count
 
     def last_rows(self) -> Ints:
         """The row number of every sequence's last row."""
-        return np.cumsum([count for _, count in check_grouped(self.seq_ids)], dtype=np.int32) - 1
+        return np.cumsum([count for _, count in self.groups], dtype=np.int32) - 1

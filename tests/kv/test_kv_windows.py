@@ -17,7 +17,7 @@ from minfer_ir.kv import (
     causal_window,
     check_grouped,
     map_window,
-    narrowest_mode,
+    narrowest_window,
     span_window,
 )
 from minfer_ir.ops.attention import window_cells, window_mode
@@ -66,7 +66,9 @@ def test_every_mode_names_exactly_the_cells_of_the_positions_before(
         found = window_cells(np.array(positions), window)
         assert window.dtype == np.int32 and [f.tolist() for f in found] == expected
         assert window_mode(window.shape, len(positions)) == mode
-    assert narrowest_mode(store, seq_ids, positions) == next(m for m in WINDOWS if fits[m])
+    mode, window = narrowest_window(store, seq_ids, positions)
+    assert mode == next(m for m in WINDOWS if fits[m])
+    assert np.array_equal(window, WINDOWS[mode](store, seq_ids, positions))
 
 
 def test_shapes_and_values() -> None:
@@ -95,7 +97,7 @@ def test_a_window_of_five_runs_is_refused() -> None:
     with pytest.raises(KvError, match="sequence 0: positions 0 to 4 lie in 5 runs of cells, a map window holds 4"):
         map_window(store, [0] * 5, range(5))
     with pytest.raises(KvError, match="a map window holds 4"):
-        narrowest_mode(store, [0] * 5, range(5))
+        narrowest_window(store, [0] * 5, range(5))
 
 
 def test_causal_is_for_exactly_one_sequence() -> None:
