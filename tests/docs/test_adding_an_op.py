@@ -35,7 +35,7 @@ def test_the_page_adds_a_working_op(tmp_path: Path) -> None:
             continue
         script = tmp_path / "step.py"
         script.write_text(block["code"])
-        environment = {"PYTHONPATH": str(copy), "KERNELS": str(tmp_path / "kernels"), "PATH": "/usr/bin:/bin"}
+        environment = {"PYTHONPATH": str(copy), "PATH": "/usr/bin:/bin"}
         ran = subprocess.run(
             [sys.executable, script],
             cwd=copy,
