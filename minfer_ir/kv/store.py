@@ -163,7 +163,7 @@ class KvStore:
         """The positions as an array; refused for one outside of the sequence's reservation."""
         capacity = self.reservation(seq_id).capacity
         wanted = np.asarray(positions, np.int64).reshape(-1)
-        if len(wanted) and 0 <= wanted.min() and wanted.max() < capacity:
+        if len(wanted) and wanted.min() >= 0 and wanted.max() < capacity:
             return wanted
         for odd in wanted[(wanted < 0) | (wanted >= capacity)][:1]:
             if odd < 0:
