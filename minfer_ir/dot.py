@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html import escape
 
 from minfer_ir.graph import Graph, Node
@@ -22,20 +22,24 @@ QUIET_ATTRS = ("shape", "axes", "starts", "limit")
 """Attrs left out of the picture: a view's type shows what it does, a limit guards the fill."""
 
 
-def export_dot(graph: Graph, block: int | None = None) -> str:
+def export_dot(
+    graph: Graph, block: int | None = None, annotations: Mapping[int, str] | None = None, title: str | None = None
+) -> str:
     """The graph as DOT, a cluster per model layer; `block` keeps one layer and what it reads and feeds.
 
     Inputs, weights and KV regions are coloured leaves, views are dashed, edges carry operand names where a node reads
-    several values, outputs have a double border. A leaf that many nodes read is drawn beside each of them. Raises
-    ValueError when no node is tagged with `block`.
+    several values, outputs have a double border. A leaf that many nodes read is drawn beside each of them.
+    `annotations` adds a line to labels, by node id; `title` stands above the picture. Raises ValueError when no node
+    is tagged with `block`.
     """
     blocks = sorted({n.block for n in graph if n.block is not None})
     if block is not None and block not in blocks:
         raise ValueError(f"no node belongs to block {block}; blocks: {', '.join(map(str, blocks)) or 'none'}")
     kept = [n for n in graph if block is None or n.block == block]
-    lines = ["digraph minfer {", *_HEADER]
+    notes = annotations or {}
+    lines = ["digraph minfer {", *_HEADER, *([] if title is None else [_title_line(title)])]
     for cluster in dict.fromkeys(n.block for n in kept):
-        members = [line for n in kept if n.block == cluster for line in _node_lines(graph, n)]
+        members = [line for n in kept if n.block == cluster for line in _node_lines(graph, n, notes)]
         lines += members if cluster is None else _cluster(cluster, members)
     lines += [line for n in kept for line in _edge_lines(graph, n)]
     if block is not None:
@@ -50,14 +54,19 @@ _HEADER = (
 )
 
 
-def _node_lines(graph: Graph, node: Node) -> Iterator[str]:
+def _title_line(title: str) -> str:
+    return f'  label=<{escape(title)}>; labelloc=t; labeljust=l; fontname="Helvetica"; fontsize=13;'
+
+
+def _node_lines(graph: Graph, node: Node, notes: Mapping[int, str]) -> Iterator[str]:
     """The node with its private copies of shared leaves; a shared leaf has no place itself."""
     if _is_copied(graph, node):
         return
-    yield f"  n{node.id} [{_style(node)}{', peripheries=2' if node.id in graph.outputs else ''}, label={_label(node)}];"
+    border = ", peripheries=2" if node.id in graph.outputs else ""
+    yield f"  n{node.id} [{_style(node)}{border}, label={_label(node, notes)}];"
     for slot, (_, source) in enumerate(node.operands(graph)):
         if _is_copied(graph, source):
-            yield f"  {_origin(graph, node, source, slot)} [{_style(source)}, label={_label(source)}];"
+            yield f"  {_origin(graph, node, source, slot)} [{_style(source)}, label={_label(source, notes)}];"
 
 
 def _edge_lines(graph: Graph, node: Node) -> Iterator[str]:
@@ -106,14 +115,15 @@ def _style(node: Node) -> str:
     return STYLES["weight" if node.is_leaf() else node.spec.effect]
 
 
-def _label(node: Node) -> str:
-    """Name, then op and attrs, then type; the block's name isn't repeated inside its cluster."""
+def _label(node: Node, notes: Mapping[int, str]) -> str:
+    """Name, then op and attrs, then type, then the note; the block's name isn't repeated inside its cluster."""
     name = node.name.removeprefix(f"blk.{node.block}.") if node.block is not None else node.name
+    note = [notes[node.id]] if node.id in notes else []
     if node.is_leaf():
-        return _bold_first([name, str(node.type)])
+        return _bold_first([name, str(node.type), *note])
     attrs = [text for text in attr_texts(node) if text.split("=")[0] not in QUIET_ATTRS]
     backend = f" @{node.backend}" if node.backend else ""
-    return _bold_first([name, f"{node.op}{backend}", *_wrapped(attrs), str(node.type)])
+    return _bold_first([name, f"{node.op}{backend}", *_wrapped(attrs), str(node.type), *note])
 
 
 def _outside_label(node: Node) -> str:

@@ -54,13 +54,17 @@ class TypeTotal:
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """Bytes on the CPU with an empty context of `n_ctx` tokens: packed weights and tables, KV cells, compute pool."""
+    """Bytes on the CPU with an empty context of `n_ctx` tokens: packed weights and tables, KV cells, compute pool.
+
+    The pool holds forwards of every number of rows in `rows`: a decoded token, and a whole chunk of a prompt.
+    """
 
     n_ctx: int
     kv_type: str
     weights: int
     kv: int
     pool: int
+    rows: tuple[int, ...]
 
     @property
     def total(self) -> int:
@@ -115,10 +119,8 @@ def memory_need(model: Model, options: EngineOptions, settings: Settings) -> Mem
     Lowers both forwards up to the memory plan; the pool is mapped as an engine maps it, over buffers that don't exist.
     """
     resources = Resources(make_backends(options, settings), CheckedWeights(model.file))
-    plans = [
-        lower(options.params(model.config, rows), model.graph, resources, stop_after="allocate")
-        for rows in (1, options.most_rows(model.config))
-    ]
+    rows = (1, options.most_rows(model.config))
+    plans = [lower(options.params(model.config, n), model.graph, resources, stop_after="allocate") for n in rows]
     backend = options.devices.order[0]
     pool = Pool(_NoMemory(backend))
     for plan in plans:
@@ -129,6 +131,7 @@ def memory_need(model: Model, options: EngineOptions, settings: Settings) -> Mem
         weights=_weights_and_tables(plan.graph for plan in plans),
         kv=_memory(plans[0]).region_bytes(backend),
         pool=pool.nbytes,
+        rows=rows,
     )
 
 

@@ -57,7 +57,8 @@ ensure_core() {
   local key
   key=$(environment_key)
   if is_installed core "$key" || is_installed dev "$key"; then return; fi
-  run .venv/bin/python -m pip install --disable-pip-version-check -e . || fail "the installation failed (see above)"
+  say "installing minfer, numpy, numba and what else it needs into .venv: about half a minute, quiet until it's done"
+  run .venv/bin/python -m pip install -q --disable-pip-version-check -e . || fail "the installation failed (see above)"
   printf '%s\n' "$key" >.venv/.minfer-core
 }
 

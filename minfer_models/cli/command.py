@@ -1,20 +1,26 @@
-"""What every command has: errors as one line, `--traceback`, exit codes.
+"""What every command has: errors and warnings as one line, `--traceback`, exit codes.
 
-0 is success, 1 an error or a difference that was found, 2 a wrong command line, 130 Ctrl-C.
+0 is success, 1 an error, 2 a wrong command line, 3 a finding (a difference, an incomplete file), 130 Ctrl-C.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Annotated, Any
 
 import typer
 
-INTERRUPTED = 130
+from minfer_models.cli.entry import INTERRUPTED
+
+FOUND = 3
+"""Nothing went wrong, and what the command looks for was found: a difference, missing bytes."""
+LOGGERS = ("minfer_ir", "minfer_kernels", "minfer_models")
 FORESEEN = (ValueError, RuntimeError, OSError, MemoryError)
 """What the layers below raise for a user's mistake or a machine's limit; anything else is a bug."""
 TYPERS_OWN = (typer.Exit, typer.Abort, typer.BadParameter)
@@ -47,7 +53,8 @@ def reported(program: str) -> Callable[[Callable[..., None]], Callable[..., None
         @wraps(command)
         def run(*args: Any, traceback: bool, **kwargs: Any) -> None:
             try:
-                command(*args, **kwargs)
+                with _warnings_shown(program):
+                    command(*args, **kwargs)
             except KeyboardInterrupt:
                 raise typer.Exit(INTERRUPTED) from None
             except BrokenPipeError:
@@ -72,12 +79,37 @@ def reported(program: str) -> Callable[[Callable[..., None]], Callable[..., None
 
 def one_line(error: Exception) -> str:
     """An error as a user reads it: the message, or for what nobody foresaw also its type and how to see more."""
-    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror is not None:
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     message = " ".join(str(error).split())
     if isinstance(error, FORESEEN) and message:
         return message
     return f"{type(error).__name__}: {message or 'no message'} (a bug in minfer; --traceback shows where)"
+
+
+class _StderrLines(logging.Handler):
+    """Log records as lines of the program on stderr, whatever stderr is at that time."""
+
+    def __init__(self, program: str) -> None:
+        super().__init__(logging.WARNING)
+        self._program = program
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line."""
+        typer.echo(f"{self._program}: {record.getMessage()}", err=True)
+
+
+@contextmanager
+def _warnings_shown(program: str) -> Iterator[None]:
+    """What the layers below warn of, with the program's name before it."""
+    handler = _StderrLines(program)
+    for name in LOGGERS:
+        logging.getLogger(name).addHandler(handler)
+    try:
+        yield
+    finally:
+        for name in LOGGERS:
+            logging.getLogger(name).removeHandler(handler)
 
 
 def _discard_output() -> None:

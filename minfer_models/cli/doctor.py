@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from minfer_models.cli.command import FOUND
+
 if TYPE_CHECKING:
     from minfer_kernels.cpu.compiler.library import KernelLibrary
     from minfer_models.settings import Settings
@@ -29,7 +31,7 @@ def doctor(
 
     Versions, the CPU, threads, backends, the kernel cache and the settings in effect.
 
-    Exit code 1 when there is a problem.
+    Exit code 3 when there is a problem.
     """
     from minfer_models.backends import kernel_library
     from minfer_models.settings import Settings
@@ -52,7 +54,7 @@ def doctor(
         typer.echo("\n\n".join(_section_text(name, section) for name, section in report.items()))
         typer.echo("\n" + ("\n".join(f"PROBLEM: {p}" for p in problems) or "no problems found"))
     if problems:
-        raise typer.Exit(1)
+        raise typer.Exit(FOUND)
 
 
 def _section_text(name: str, section: Section) -> str:

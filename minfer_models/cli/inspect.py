@@ -9,46 +9,53 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from minfer_models.cli.command import FOUND
+from minfer_models.cli.options import KvCells, KvType, ModelName
+
 if TYPE_CHECKING:
     from minfer_models.inspect import FileSummary, MemoryNeed
 
 
 def inspect(
-    file: Annotated[str, typer.Argument(help="A path, owner/repo:TAG, or demo.")],
+    model: ModelName,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     n_ctx: Annotated[
-        int | None, typer.Option("--n-ctx", "-c", help="Context to size memory for; unset: the model's, up to 8192.")
+        int | None,
+        typer.Option(
+            "--n-ctx", "--ctx", "-c", min=1, help="Context to size memory for; unset: the model's, up to 8192."
+        ),
     ] = None,
-    kv: Annotated[str, typer.Option(help="KV cell type: auto, f32 or f16.")] = "auto",
+    kv: KvType = KvCells.AUTO,
     tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor.")] = False,
 ) -> None:
     """Show what a file holds and needs.
 
     Metadata, tensors by type, and the memory that running will need; no weight is read.
 
-    Exit code 1 when the file is incomplete: bytes or shards are missing.
+    Exit code 3 when the file is incomplete: bytes or shards are missing.
     """
+    from minfer_models.cli.loading import located
     from minfer_models.cli.output import emit
     from minfer_models.engine import EngineOptions
     from minfer_models.gguf import GGUFError, open_gguf
-    from minfer_models.hub import locate
     from minfer_models.inspect import summarize
     from minfer_models.settings import Settings
 
     settings = Settings.from_env()
     options = EngineOptions(n_ctx=n_ctx, kv=kv, fusions_off=frozenset(settings.fusions_off), isa=settings.isa)
     try:
-        opened = open_gguf(locate(file, settings), allow_incomplete=True)
+        opened = open_gguf(located(model, settings), allow_incomplete=True)
     except GGUFError as error:
         if not error.incomplete:
             raise
-        raise GGUFError(f"INCOMPLETE, the header is cut off: {error}", incomplete=True) from None
+        typer.echo(f"minfer: INCOMPLETE, the header is cut off: {error}", err=True)
+        raise typer.Exit(FOUND) from None
     with opened:
         summary = summarize(opened, options, settings)
         lines = _lines(summary, tensors)
         emit(json.dumps(_as_json(summary), indent=2) + "\n" if as_json else "\n".join(lines) + "\n", None)
     if summary.incomplete:
-        raise typer.Exit(1)
+        raise typer.Exit(FOUND)
 
 
 def _lines(s: FileSummary, tensors: bool) -> Iterator[str]:
@@ -82,7 +89,8 @@ def _lines(s: FileSummary, tensors: bool) -> Iterator[str]:
 
 
 def _memory_lines(m: MemoryNeed) -> Iterator[str]:
-    yield f"memory on cpu at n_ctx {m.n_ctx}, KV cells {m.kv_type}"
+    rows = " and ".join(map(str, dict.fromkeys(m.rows)))
+    yield f"memory on cpu at n_ctx {m.n_ctx}, KV cells {m.kv_type}, forwards of {rows} rows"
     for name, nbytes in (("weights", m.weights), ("kv cells", m.kv), ("pool", m.pool), ("total", m.total)):
         yield f"  {name:<9}{nbytes / 2**20:>12.3f} MiB"
 

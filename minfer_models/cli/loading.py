@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,16 +12,19 @@ from minfer_models.cli.progress import Progress
 
 if TYPE_CHECKING:
     from minfer_models.llm import LLM
+    from minfer_models.settings import Settings
+
+log = logging.getLogger(__name__)
 
 
 def load_shown(model: str, progress: Progress, **options: Any) -> LLM:
     """`minfer_models.load`, with a progress line for the weights and for kernels that compile for the first time."""
-    from minfer_models.hub import locate
     from minfer_models.llm import load
     from minfer_models.settings import Settings
 
     settings = Settings.from_env()
-    path = locate(model, settings)  # a download draws its own progress, before ours starts
+    _warn_of_threads(options.get("threads") or settings.threads)
+    path = located(model, settings)  # a download draws its own progress, before ours starts
     progress.show(f"opening {path.name}")
     return load(
         path,
@@ -28,6 +33,29 @@ def load_shown(model: str, progress: Progress, **options: Any) -> LLM:
         on_compile=compiling_shown(progress),
         **options,
     )
+
+
+def located(model: str, settings: Settings) -> Path:
+    """`locate`, where a cache folder that can't be written is called by its variable. Raises ValueError for that."""
+    from minfer_models.hub import locate
+
+    try:
+        return locate(model, settings)
+    except OSError as error:
+        inside = error.filename is not None and Path(error.filename).is_relative_to(settings.cache_dir)
+        above = error.filename is not None and settings.cache_dir.is_relative_to(error.filename)
+        if not inside and not above:
+            raise
+        raise ValueError(
+            f"the cache folder {settings.cache_dir} can't be used ({error.strerror}): models and compiled kernels are "
+            "kept there; set MINFER_CACHE_DIR to a folder that can be written"
+        ) from None
+
+
+def _warn_of_threads(threads: int | None) -> None:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if threads is not None and threads > usable:
+        log.warning("%d threads on %d usable CPUs take turns: expect it to be slower", threads, usable)
 
 
 def compiling_shown(progress: Progress) -> Callable[[str, int, int], None]:

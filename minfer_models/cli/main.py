@@ -1,50 +1,18 @@
-"""The `minfer` command."""
+"""The `minfer` command's entry point."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
 
-import typer
-
-from minfer_models.cli.command import application, reported
-from minfer_models.cli.doctor import doctor
-from minfer_models.cli.dump import dump
-from minfer_models.cli.inspect import inspect
-from minfer_models.cli.run import run as run_model
-from minfer_models.cli.trace import trace
-
-app = application(
-    "minfer",
-    "Run GGUF language models, and see how they run. MODEL is a path to a GGUF file, a Hugging Face name such as "
-    "owner/repo:Q4_K_M, or demo.",
-)
-for name, command in (
-    ("run", run_model),
-    ("inspect", inspect),
-    ("dump", dump),
-    ("trace", trace),
-    ("doctor", doctor),
-):
-    app.command(name)(reported("minfer")(command))
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"minfer {version('minfer')}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
-    """Options of the whole command."""
+from minfer_models.cli.entry import start
 
 
 def run() -> None:
     """Entry point."""
-    app()
+    start(_app)
+
+
+def _app() -> Callable[[], object]:
+    from minfer_models.cli.app import app
+
+    return app

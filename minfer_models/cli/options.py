@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
+STAGES = (
+    "build", "canonicalize", "assign", "fuse", "legalize", "fuse-legal", "cse", "dce",
+    "split", "liveness", "allocate", "lower",
+)  # fmt: skip
+"""The pipeline's stages in order, for `--help`, which loads no pipeline."""
+MOST_THREADS = 512
+
+
+class KvCells(StrEnum):
+    """What KV cells are made of."""
+
+    AUTO = "auto"
+    F32 = "f32"
+    F16 = "f16"
+
+
 ModelName: TypeAlias = Annotated[str, typer.Argument(metavar="MODEL", help="A path, owner/repo:TAG, or demo.")]
 Threads: TypeAlias = Annotated[
-    int | None, typer.Option("-t", "--threads", min=1, help="Worker threads; unset: the physical cores.")
+    int | None,
+    typer.Option("-t", "--threads", min=1, max=MOST_THREADS, help="Worker threads; unset: the physical cores."),
 ]
 Context: TypeAlias = Annotated[
-    int | None, typer.Option("-c", "--ctx", min=1, help="Context in tokens; unset: the model's, up to 8192.")
+    int | None, typer.Option("-c", "--ctx", "--n-ctx", min=1, help="Context in tokens; unset: the model's, up to 8192.")
 ]
-KvType: TypeAlias = Annotated[str, typer.Option("--kv", help="KV cell type: auto, f32 or f16.")]
+KvType: TypeAlias = Annotated[KvCells, typer.Option("--kv", help="KV cell type; auto is f16.")]
+BackendName: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--backend", metavar="cpu|numpy", help="What runs it; numpy: the ops' references, slow. Or a plug-in's name."
+    ),
+]
 FusionsOff: TypeAlias = Annotated[
     str, typer.Option("--fusions-off", metavar="A,B", help="Fusions to leave out, by name.")
 ]

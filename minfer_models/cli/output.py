@@ -11,10 +11,9 @@ from typing import Any
 
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text by atomic rename; a failure leaves what was there. Raises OSError."""
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; name a file")
-    if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")  # a device or pipe, such as /dev/stdout
+    require_place(path)
+    if _is_device(path):
+        path.write_text(text, encoding="utf-8")
         return
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -25,6 +24,21 @@ def write_text(path: Path, text: str) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def require_place(path: Path) -> None:
+    """Raise OSError, naming `path` as it was given, when no file can appear there: asked before the work is done."""
+    if path.is_dir():
+        raise IsADirectoryError(f"-o {path} is a folder; name a file")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"-o {path}: there is no folder {path.parent}")
+    if not _is_device(path) and not os.access(path.parent, os.W_OK):
+        raise PermissionError(f"-o {path}: the folder {path.parent} can't be written")
+
+
+def _is_device(path: Path) -> bool:
+    """A device or pipe, such as /dev/stdout."""
+    return path.exists() and not path.is_file()
 
 
 def emit(text: str, path: Path | None) -> None:

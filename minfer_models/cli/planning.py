@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 from minfer_ir.params import DevicePlan
 from minfer_ir.passes.base import Lowering
-from minfer_ir.passes.pipeline import default_pipeline, lower
+from minfer_ir.passes.pipeline import lower
 from minfer_ir.runtime.resources import Resources
 from minfer_models.backends import make_backends
-from minfer_models.cli.loading import compiling_shown, weights_shown
+from minfer_models.cli.loading import compiling_shown, located, weights_shown
 from minfer_models.cli.progress import Progress
 from minfer_models.engine import EngineOptions, Model
 from minfer_models.engine.model import CheckedWeights
-from minfer_models.hub import locate
 from minfer_models.settings import Settings
 
 
@@ -26,11 +25,6 @@ class Plan:
     model: Model
     options: EngineOptions
     resources: Resources
-
-    @property
-    def stages(self) -> list[str]:
-        """The names of the pipeline's stages, in order."""
-        return [step.name for step in default_pipeline(self.model.graph, self.resources)]
 
     def lower(self, rows: int, stage: str) -> Lowering:
         """Lowering of a forward over `rows` rows, up to `stage`; only the last stage registers weights."""
@@ -52,7 +46,7 @@ def opened_plan(
         devices=DevicePlan((backend,)),
         isa=settings.isa,
     )
-    path = locate(name, settings)
+    path = located(name, settings)
     backends = make_backends(options, settings, compiling_shown(progress))
     model = Model.open(path)
     try:

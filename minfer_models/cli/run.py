@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from minfer_models.cli.command import INTERRUPTED
-from minfer_models.cli.options import Context, FusionsOff, KvType, ModelName, Threads, names
+from minfer_models.cli.options import BackendName, Context, FusionsOff, KvCells, KvType, ModelName, Threads, names
 
 if TYPE_CHECKING:
     from minfer_models.cli.progress import Progress
@@ -26,17 +26,20 @@ def run(
         typer.Option("-p", "--prompt", help="The text to continue, taken literally: \\n is no newline. - reads stdin."),
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the prompt from a UTF-8 file.")] = None,
-    n: Annotated[int, typer.Option("-n", "--max-tokens", help="Tokens to generate; -1: until the end.")] = 256,
+    n: Annotated[
+        int, typer.Option("-n", "--max-tokens", help="Tokens to generate; -1: no limit but the context.")
+    ] = 256,
     temp: Annotated[float, typer.Option("--temp", help="Temperature; 0 takes the most likely token.")] = 0.0,
     top_k: Annotated[int, typer.Option(help="Keep the K most likely tokens; 0: all.")] = 40,
     top_p: Annotated[float, typer.Option(help="Keep the most likely tokens up to this probability; 1: all.")] = 0.95,
     min_p: Annotated[float, typer.Option(help="Keep tokens this likely, relative to the likeliest.")] = 0.05,
     seed: Annotated[
-        int | None, typer.Option("--seed", "-s", help="Seed of the sampler; drawn and shown if unset.")
+        int | None, typer.Option("--seed", "-s", help="Seed of the sampler; -1 or unset draws one, which is reported.")
     ] = None,
+    backend: BackendName = "cpu",
     threads: Threads = None,
     ctx: Context = None,
-    kv: KvType = "auto",
+    kv: KvType = KvCells.AUTO,
     fusions_off: FusionsOff = "",
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
     system: Annotated[str | None, typer.Option(help="The system message, with --chat.")] = None,
@@ -52,17 +55,20 @@ def run(
         raise typer.BadParameter("give the prompt with -p TEXT, -p - (stdin) or --file FILE, one of them")
     if system is not None and not chat:
         raise typer.BadParameter("--system is a message of the chat template: it needs --chat")
-    text = _read_prompt(prompt, file)
+    if n != -1 and n < 1:
+        raise typer.BadParameter(f"-n is {n}, expected at least 1, or -1 for no limit")
     sampling = {"temperature": temp, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
 
+    _check_sampling(sampling)
+    text = _read_prompt(prompt, file)
+
+    from minfer_ir.params import DevicePlan
     from minfer_models.cli.loading import load_shown
     from minfer_models.cli.progress import progress
-    from minfer_models.sampling import SamplingParams
 
-    SamplingParams(**sampling)  # a setting out of range is refused before anything loads
     with progress() as shown:
         options = {"n_ctx": ctx, "threads": threads, "kv": kv, "fusions_off": names(fusions_off)}
-        with load_shown(model, shown, **options) as llm:
+        with load_shown(model, shown, devices=DevicePlan((backend,)), **options) as llm:
             request = {"max_tokens": None if n == -1 else n, **sampling}
             generation = llm.chat(_messages(text, system), **request) if chat else llm.generate(text, **request)
             _plan_forwards(llm, generation.usage.prompt_tokens, shown)
@@ -74,8 +80,32 @@ def run(
                 typer.echo(json.dumps(_result(llm, generation, out.text, reason, sampling)))
             else:
                 typer.echo(_summary(llm, generation, reason, temp), err=True)
+            if reason == "length" and (full := _full_context(llm, generation, n)):
+                typer.echo(full, err=True)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
+
+
+def _check_sampling(sampling: dict[str, Any]) -> None:
+    """Raise BadParameter for a setting out of range, called as on the command line."""
+    from minfer_models.sampling import SamplingError, SamplingParams
+
+    try:
+        SamplingParams(**sampling)
+    except SamplingError as error:
+        setting, _, rest = str(error).partition(" ")
+        option = {"temperature": "--temp"}.get(setting, f"--{setting.replace('_', '-')}")
+        raise typer.BadParameter(f"{option} {rest}") from None
+
+
+def _full_context(llm: LLM, generation: Generation, n: int) -> str | None:
+    """What to say when the context's end came before the limit that was asked for."""
+    usage, n_ctx = generation.usage, llm.engine.n_ctx
+    if usage.completion_tokens == n or usage.prompt_tokens + usage.completion_tokens < n_ctx:
+        return None
+    most = llm.engine.model.config.n_ctx_train
+    more = f"; -c takes up to {most}" if n_ctx < most else ", the most that this model takes"
+    return f"minfer: context full: {n_ctx} tokens{more}"
 
 
 def _messages(text: str, system: str | None) -> list[dict[str, str]]:
@@ -152,13 +182,19 @@ def _read_prompt(prompt: str | None, file: Path | None) -> str:
 def _summary(llm: LLM, generation: Generation, reason: str | None, temp: float) -> str:
     usage = generation.usage
     parts = [
-        f"prefill {usage.prompt_tokens} tokens, {usage.prefill_rate:.1f} tok/s",
-        f"decode {usage.completion_tokens} tokens, {usage.decode_rate:.1f} tok/s",
+        f"prefill {_tokens(usage.prompt_tokens)}, {usage.prefill_rate:.1f} tok/s",
+        # the first token comes from the prefill: alone it has no rate
+        f"decode {_tokens(usage.completion_tokens)}"
+        + (f", {usage.decode_rate:.1f} tok/s" if usage.completion_tokens > 1 else ""),
         f"finish {reason}",
         f"kv {llm.engine.options.kv_type}",
         *([f"seed {generation.seed}"] if temp > 0 else []),
     ]
     return f"[{' | '.join(parts)}]"
+
+
+def _tokens(count: int) -> str:
+    return "1 token" if count == 1 else f"{count} tokens"
 
 
 def _result(
@@ -178,7 +214,7 @@ def _result(
             "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         },
         "seed": generation.seed,
-        "rates": {"prefill": usage.prefill_rate, "decode": usage.decode_rate},
+        "rates": {"prefill": usage.prefill_rate, "decode": usage.decode_rate if usage.completion_tokens > 1 else None},
         "seconds": {"prefill": usage.prefill_seconds, "decode": usage.decode_seconds},
         "settings": settings_of(llm) | {k: v for k, v in sampling.items() if k != "seed"},
     }

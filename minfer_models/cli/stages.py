@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from minfer_ir.dot import export_dot
@@ -36,9 +37,10 @@ class StageView:
         """The graph's JSON with a `plan` object."""
         return dumps(self.graph, self.stage, self._plan())
 
-    def dot(self) -> str:
-        """The graph for Graphviz."""
-        return export_dot(self.graph, self.block)
+    def dot(self, model: str) -> str:
+        """The graph for Graphviz; split and place in the labels once they're known, model and stage above it."""
+        notes = self._splits() if self.state.memory is None else _place_names(self.graph, self.state.memory)
+        return export_dot(self.graph, self.block, notes, f"{model}, stage {self.stage}: {_params_text(self.state)}")
 
     def _notes(self) -> dict[int, str]:
         state = self.state
@@ -46,7 +48,10 @@ class StageView:
             return _placement_notes(self.graph, state.memory)
         if state.liveness is not None:
             return _liveness_notes(self.graph, state.liveness)
-        return {n: f"split {s.index}" for s in state.splits for n in s.nodes}
+        return self._splits()
+
+    def _splits(self) -> dict[int, str]:
+        return {n: f"split {s.index}" for s in self.state.splits for n in s.nodes}
 
     def _totals(self) -> Iterator[str]:
         for split in self.state.splits:
@@ -54,7 +59,7 @@ class StageView:
             yield f"split {split.index} on {split.backend}: {len(split.nodes)} nodes{reads}"
         if self.state.memory is not None:
             for backend in self.state.memory.buffers:
-                yield from _memory_totals(self.state.memory, backend)
+                yield from _memory_totals(self.state.memory, backend, self.state.params.rows)
 
     def _programs(self, executable: Executable) -> Iterator[str]:
         kept = None if self.block is None else {n.id for n in self.graph if n.block == self.block}
@@ -62,7 +67,7 @@ class StageView:
             yield f"split {split.index} on {split.backend}: {len(split.nodes)} nodes"
             for crossing in executable.staging[split.index]:
                 yield f"  copy {self.graph[crossing.node]} from {crossing.source} to {crossing.target}"
-            yield from program.listing(kept)
+            yield from _with_plan_names(program.listing(kept), executable, split.backend)
         for backend in executable.plan.buffers:
             yield ""
             yield from _pool_totals(executable, backend)
@@ -85,7 +90,12 @@ class StageView:
         if state.executable is not None:
             programs = zip(state.executable.splits, state.executable.programs, strict=True)
             plan["programs"] = [
-                {"split": s.index, "backend": s.backend, "listing": list(p.listing())} for s, p in programs
+                {
+                    "split": s.index,
+                    "backend": s.backend,
+                    "listing": _with_plan_names(p.listing(), state.executable, s.backend),
+                }
+                for s, p in programs
             ]
             plan["pool_buffers"] = {b: _pool_buffers(state.executable, b) for b in state.executable.plan.buffers}
         return plan
@@ -119,11 +129,24 @@ def _placement_notes(graph: Graph, plan: MemoryPlan) -> dict[int, str]:
     return {node: "; ".join(texts) for node, texts in notes.items()}
 
 
+def _place_names(graph: Graph, plan: MemoryPlan) -> dict[int, str]:
+    """Where every value lies, in a few characters."""
+    several = len(plan.buffers) > 1
+    names: dict[int, list[str]] = {}
+    for place, placement in plan.placements.items():
+        where = f"{place[1]} " if several else ""
+        names.setdefault(place[0], []).append(f"{where}{_buffer_name(plan, place[1], placement)}+{placement.offset:#x}")
+    return {node: ", ".join(texts) for node, texts in names.items()}
+
+
+def _buffer_name(plan: MemoryPlan, backend: str, placement: Placement) -> str:
+    return plan.regions[backend][placement.buffer].key if placement.kind == "kv" else f"b{placement.buffer}"
+
+
 def _placement_text(graph: Graph, plan: MemoryPlan, place: Place, placement: Placement) -> str:
-    if placement.kind == "kv":
-        at, size = plan.regions[place[1]][placement.buffer].key, "exact"
-    else:
-        at, size = f"b{placement.buffer}", f"class {plan.buffers[place[1]][placement.buffer].nbytes}"
+    at, size = _buffer_name(plan, place[1], placement), "exact"
+    if placement.kind != "kv":
+        size = f"class {plan.buffers[place[1]][placement.buffer].nbytes}"
     alias = _alias(graph, plan, place, placement)
     kind = placement.kind if alias is None else f"{placement.kind} of {graph[alias]}"
     life = _life_text(plan.intervals[place], graph)
@@ -149,23 +172,29 @@ def _liveness_notes(graph: Graph, live: Liveness) -> dict[int, str]:
         reads = live.reads.get(place, ())
         where = f"in {graph[alias.owner[0]]}+{alias.offset:#x}"
         if alias.owner == place:
-            where = f"its bytes live to {_time(live.last_use(place), graph)}"
+            where = f"its bytes live {_own_life(live, place, graph)}"
         read = f"read at {', '.join(_time(t, graph) for t in reads)}" if reads else "not read itself"
         notes.setdefault(place[0], []).append(f"{place[1]}: {read}, {where}")
     return {node: "; ".join(texts) for node, texts in notes.items()}
+
+
+def _own_life(live: Liveness, place: Place, graph: Graph) -> str:
+    if graph[place[0]].is_leaf():
+        return "from start to end"  # inputs are filled before the step, cells outlive it
+    return f"to {_time(max(place[0], live.last_use(place)), graph)}"
 
 
 def _time(time: int, graph: Graph) -> str:
     return "end" if time >= len(graph) else f"%{time}"
 
 
-def _memory_totals(plan: MemoryPlan, backend: str) -> Iterator[str]:
+def _memory_totals(plan: MemoryPlan, backend: str, rows: int) -> Iterator[str]:
     yield f"buffers on {backend}"
     for buffer in plan.buffers[backend]:
         yield f"  b{buffer.index:<4} {buffer.nbytes:>12} bytes, largest request {buffer.largest}"
     kinds = [p.kind for place, p in plan.placements.items() if place[1] == backend]
     regions = plan.regions.get(backend, ())
-    yield f"totals on {backend}"
+    yield f"totals on {backend}, a forward of {rows} row{'s' * (rows > 1)}"
     yield f"  pool      {mib(plan.pool_bytes(backend)):>14} in {len(plan.buffers[backend])} buffers"
     yield f"  live      {mib(plan.live.get(backend, 0)):>14} at the fullest node"
     yield f"  kv cells  {mib(plan.region_bytes(backend)):>14} in {len(regions)} regions"
@@ -173,25 +202,33 @@ def _memory_totals(plan: MemoryPlan, backend: str) -> Iterator[str]:
 
 
 def _pool_buffers(executable: Executable, backend: str) -> dict[str, int]:
-    """The plan's buffers and regions by the name that the allocate stage gives them, with the backend's buffer id."""
+    """The plan's buffers and regions by the name that the allocate stage gives them, with the pool's buffer id.
+
+    A pool serves the plans of all forwards, so a plan's first buffer need not be the pool's first.
+    """
     plan = executable.plan
     found: dict[str, int] = {}
     for (node, where), placement in plan.placements.items():
         if where == backend:
-            is_region = placement.kind == "kv"
-            name = plan.regions[backend][placement.buffer].key if is_region else f"b{placement.buffer}"
-            found[name] = executable.ref(node, backend).buffer
+            found[_buffer_name(plan, backend, placement)] = executable.ref(node, backend).buffer
     return found
 
 
+def _with_plan_names(listing: Iterable[str], executable: Executable, backend: str) -> list[str]:
+    """A program's lines with the buffers called as in the allocate stage, not by the pool's ids."""
+    names = {str(buffer): name for name, buffer in _pool_buffers(executable, backend).items()}
+    return [re.sub(r"@b(\d+)(?=\+0x)", lambda found: f"@{names[found[1]]}", line) for line in listing]
+
+
 def _pool_totals(executable: Executable, backend: str) -> Iterator[str]:
-    yield f"buffers on {backend}, with the names that the allocate stage gives them"
+    yield f"buffers on {backend}, as the allocate stage names them, and the pool's buffer behind each"
     plan, held = executable.plan, _pool_buffers(executable, backend)
     for planned in plan.buffers[backend]:
         if f"b{planned.index}" in held:
-            yield f"  b{held[f'b{planned.index}']:<4} is b{planned.index:<4} {planned.nbytes:>12} bytes"
+            yield f"  b{planned.index:<4} {planned.nbytes:>12} bytes, pool buffer {held[f'b{planned.index}']}"
     regions = plan.regions.get(backend, ())
-    yield f"  KV regions: {', '.join(f'b{held[r.key]} is {r.key}' for r in regions) or 'none'}"
+    kv = ", ".join(f"{r.key} in {held[r.key]}" for r in regions if r.key in held)
+    yield f"  KV regions and their buffers: {kv or 'none'}"
     yield executable.resources.report(backend, plan).text()
 
 

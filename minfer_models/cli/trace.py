@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from minfer_models.cli.options import Context, FusionsOff, KvType, ModelName, OutputFile, Threads, names
+from minfer_models.cli.command import FOUND
+from minfer_models.cli.options import (
+    BackendName,
+    Context,
+    FusionsOff,
+    KvCells,
+    KvType,
+    ModelName,
+    OutputFile,
+    Threads,
+    names,
+)
 
 if TYPE_CHECKING:
     from minfer_models.cli.progress import Progress
@@ -24,10 +35,10 @@ def trace(
     n_tokens: Annotated[
         int | None, typer.Option(min=1, help="Trace a forward of the last N tokens; those before run first.")
     ] = None,
-    backend: Annotated[str, typer.Option(help="The backend that is traced.")] = "cpu",
+    backend: BackendName = "cpu",
     threads: Threads = None,
     ctx: Context = None,
-    kv: KvType = "auto",
+    kv: KvType = KvCells.AUTO,
     fusions_off: FusionsOff = "",
 ) -> None:
     """Show every value of one forward.
@@ -36,15 +47,17 @@ def trace(
 
     --against BACKEND (numpy: the ops' references) computes each node again from the operands that it really got, so
     the node it stops at is the one whose kernel is wrong. --against FILE compares bits with a trace that -o wrote, and
-    stops at the first node that differs. Exit code 1 when something differs.
+    stops at the first node that differs. Exit code 3 when something differs.
     """
     from minfer_ir.params import DevicePlan
     from minfer_models.cli.loading import load_shown
-    from minfer_models.cli.output import write_text
+    from minfer_models.cli.output import require_place, write_text
     from minfer_models.cli.progress import progress
     from minfer_models.cli.tracing import AgainstBackend, AgainstFile, Forward, StoredTrace, require_backend
     from minfer_models.settings import Settings
 
+    if output is not None:
+        require_place(output)
     settings = Settings.from_env()
     file = Path(against) if against is not None and Path(against).is_file() else None
     stored = None if file is None else StoredTrace.read(file)
@@ -63,7 +76,7 @@ def trace(
             write_text(output, forward.stored(nodes).to_json())
     if difference is not None:
         typer.echo(difference)
-        raise typer.Exit(1)
+        raise typer.Exit(FOUND)
     if check is not None:
         typer.echo(check.summary())
     if output is not None:

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -74,9 +75,14 @@ class StoredTrace:
 
 
 def require_backend(name: str) -> None:
-    """Raise EngineError, listing the backends, unless there is one called `name`."""
-    if name not in (known := backend_names()):
-        raise EngineError(f"--against {name}: no backend and no file is called that; backends: {', '.join(known)}")
+    """Raise EngineError, suggesting the nearest and listing the backends, unless there is one called `name`."""
+    if name in (known := backend_names()):
+        return
+    path = Path(name)
+    files = [str(path.parent / p.name) for p in path.parent.iterdir() if p.is_file()] if path.parent.is_dir() else []
+    nearest = get_close_matches(name, [*known, *files], n=2)
+    hint = f"did you mean {' or '.join(nearest)}? " if nearest else ""
+    raise EngineError(f"--against {name}: no backend and no file is called that; {hint}Backends: {', '.join(known)}")
 
 
 class Forward:

@@ -10,7 +10,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from minfer_models.cli.main import app
+from minfer_models.cli.app import app
 
 MINFER = [sys.executable, "-c", "from minfer_models.cli.main import run; run()"]
 
@@ -34,6 +34,12 @@ def minfer(*args: object, stdin: bytes | None = None) -> Outcome:
 def minfer_process(*args: object, stdin: bytes | None = None) -> Outcome:
     done = subprocess.run([*MINFER, *map(str, args)], input=stdin, capture_output=True, timeout=120, check=False)
     return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def usage_error(outcome: Outcome) -> str:
+    """What a wrong command line is told, below the usage."""
+    assert (outcome.code, outcome.out) == (2, ""), outcome
+    return outcome.err.split("\nError: ", 1)[1].strip()
 
 
 def error_line(outcome: Outcome) -> str:

@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from minfer_models.bench.main import bench
-from minfer_models.cli.command import application, reported
+from minfer_models.bench.app import app
 
 
 def measured(*args: object) -> Any:
-    app = application("minfer-bench", "")
-    app.command()(reported("minfer-bench")(bench))
     return CliRunner().invoke(app, [str(a) for a in args], catch_exceptions=False)
 
 
@@ -45,3 +42,9 @@ def test_what_can_t_be_measured_is_one_line(tiny: Path) -> None:
     result = measured(tiny, "-p", 600)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == "minfer-bench: a test of 600 tokens exceeds the available context size of 512\n"
+
+
+def test_no_test_at_all_is_a_wrong_command_line(tiny: Path) -> None:
+    result = measured(tiny, "-p", 0, "-n", 0)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "-p 0 and -n 0 leave nothing to measure" in result.stderr

@@ -64,7 +64,7 @@ def test_kernels_are_counted_and_cleared(cache: Path) -> None:
 def test_a_cache_that_can_t_be_written_is_a_problem(cache: Path) -> None:
     (cache / "kernels").write_text("in the way")
     outcome = minfer("doctor")
-    assert outcome.code == 1
+    assert outcome.code == 3
     assert f"PROBLEM: the kernel cache {cache / 'kernels'} can't be written" in outcome.out
 
 

@@ -12,14 +12,12 @@ import pytest
 from cli_calls import error_line, minfer
 
 from minfer_ir.params import DevicePlan
+from minfer_ir.passes.pipeline import default_pipeline
 from minfer_ir.serialize import loads
 from minfer_models import load
+from minfer_models.cli.options import STAGES
 from minfer_models.cli.output import write_text
 
-STAGES = (
-    "build", "canonicalize", "assign", "fuse", "legalize", "fuse-legal", "cse", "dce",
-    "split", "liveness", "allocate", "lower",
-)  # fmt: skip
 SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs/graph.schema.json").read_text())
 NODE = re.compile(r"%(\d+) \S+ = (\w+)\(")
 
@@ -74,6 +72,30 @@ def test_the_allocated_stage_says_where_every_value_lies_how_long_and_whose_byte
     assert f"{totals['pool'] / 2**20:.3f} MiB in {len(plan['buffers']['cpu'])} buffers" in text
 
 
+def test_the_stages_are_the_pipeline_s_and_in_the_help(tiny: Path) -> None:
+    with load(tiny, threads=1) as llm:
+        engine = llm.engine
+        assert tuple(p.name for p in default_pipeline(engine.model.graph, engine.resources)) == STAGES
+    assert ", ".join(STAGES) in " ".join(minfer("dump", "--help").out.split())
+
+
+def test_the_liveness_stage_says_from_when_to_when(tiny: Path) -> None:
+    """What nobody reads lives as long as it's written; inputs and cells outlast the step."""
+    lines = minfer("dump", tiny, "--stage", "liveness").out.splitlines()
+    assert "%-" not in "".join(lines)
+    pinned = {"input", "kv"}
+    owned = [(NODE.search(line), line) for line in lines if ", its bytes live " in line]
+    assert {found[2] for found, _ in owned if found} > pinned
+    for found, line in owned:
+        assert found is not None
+        life = line.rsplit(", its bytes live ", 1)[1]
+        if found[2] in pinned:
+            assert life == "from start to end"
+        else:
+            end = re.fullmatch(r"to (?:%(\d+)|end)", life)
+            assert end is not None and (end[1] is None or int(end[1]) >= int(found[1]))
+
+
 def test_two_backends_give_splits_that_read_each_other(tiny: Path) -> None:
     """Through the same view as the command, which plans for one backend."""
     from minfer_models.cli.stages import StageView
@@ -97,16 +119,18 @@ def test_the_tape_names_each_operand_by_the_node_that_reads_it_and_its_place(tin
     nodes = {n["name"]: n for n in plan["nodes"]}
     names = [n["name"] for n in plan["nodes"]]
     places = {names[v["node"]]: v for v in plan["plan"]["memory"]["values"]}
-    pool = plan["plan"]["pool_buffers"]["cpu"]
     instructions = [line for line in text.splitlines() if re.match(r" *\d+  \w+\.", line)]
+    listed = plan["plan"]["programs"][0]["listing"]
+    assert instructions == listed[: len(instructions)]
+    assert sum(len(re.findall(r"@[bkv][\d.]+\+0x", line)) for line in instructions) >= 2 * len(instructions)
     for line in instructions:
         label = line.rsplit("; ", 1)[1]
         sources = {names[s] for s in nodes[label]["sources"]}
-        for name, skip, buffer, offset in re.findall(r"=(\S+?)(\[\d+:\])?@b(\d+)\+(0x[0-9a-f]+)", line):
+        for name, skip, buffer, offset in re.findall(r"=(\S+?)(\[\d+:\])?@([bkv][\d.]+)\+(0x[0-9a-f]+)", line):
             assert name in sources | {label}
             place = places[name]
             extra = 4 * int(skip[1:-2]) if skip else 0
-            assert int(buffer) == pool[place["region"] or f"b{place['buffer']}"]
+            assert buffer == (place["region"] or f"b{place['buffer']}")
             assert int(offset, 16) == place["offset"] + extra
         for name in re.findall(r"=(\S+?)@w\d+", line):
             assert name in sources
@@ -143,6 +167,23 @@ def test_dot_renders(tiny: Path, tmp_path: Path) -> None:
     assert b"attention" in done.stdout
 
 
+def test_dot_shows_splits_and_places_once_they_are_known(tiny: Path) -> None:
+    """Under a title with the model and the stage."""
+    pictures = {s: minfer("dump", tiny, "--stage", s, "--format", "dot").out for s in ("dce", "split", "allocate")}
+    assert "  label=<tiny-Q4_0.gguf, stage split: rows 1, output_rows 1, " in pictures["split"]
+    assert "split 0" not in pictures["dce"] and "+0x0" not in pictures["dce"]
+    plan = json.loads(minfer("dump", tiny, "--stage", "allocate", "--format", "json").out)
+    nodes = {n["id"]: n for n in plan["nodes"]}
+    for split in plan["plan"]["splits"]:
+        for node in split["nodes"]:
+            assert re.search(rf"^ *n{node} .*<br/>split {split['index']}>\];$", pictures["split"], re.MULTILINE)
+    for value in plan["plan"]["memory"]["values"]:
+        place = re.escape(f"{value['region'] or 'b' + str(value['buffer'])}+{value['offset']:#x}")
+        assert re.search(rf"^ *n{value['node']}[_ ].*<br/>{place}>\];$", pictures["allocate"], re.MULTILINE) or (
+            nodes[value["node"]]["op"] == "input" and not any(value["node"] in n["sources"] for n in plan["nodes"])
+        ), value
+
+
 def test_a_fusion_that_is_off_is_not_in_the_plan(tiny: Path) -> None:
     assert "swiglu_quantize(" in minfer("dump", tiny).out
     without = minfer("dump", tiny, "--fusions-off", "swiglu_quantize, swiglu").out
@@ -162,6 +203,7 @@ def test_the_numpy_backend_quantizes_nothing(tiny: Path) -> None:
             ["--stage", "alocate"],
             f"no stage is called 'alocate'; did you mean allocate? Stages, in order: {', '.join(STAGES)}",
         ),
+        (["--stage", "bogus"], "no stage is called 'bogus'. Stages, in order: build, "),
         (["--block", "2"], "there is no block 2; the model has 0 to 1"),
         (["--format", "json", "--block", "0"], "a JSON document holds the whole graph"),
         (["--format", "svg"], "'svg'"),
@@ -187,7 +229,9 @@ def test_a_file_is_written_whole_or_not_at_all(tiny: Path, tmp_path: Path) -> No
     assert len(loads(out.read_text())) > 10
     assert [p.name for p in tmp_path.iterdir()] == ["graph.json"]
     missing = tmp_path / "no" / "graph.json"
-    assert error_line(minfer("dump", tiny, "-o", missing)).endswith("No such file or directory")
+    assert error_line(minfer("dump", "no-such-model", "-o", missing)) == (
+        f"minfer: -o {missing}: there is no folder {missing.parent}"
+    )
     assert [p.name for p in tmp_path.iterdir()] == ["graph.json"]
     assert "is a folder; name a file" in error_line(minfer("dump", tiny, "-o", tmp_path))
 

@@ -22,7 +22,7 @@ def test_text_shows_the_model_its_metadata_types_and_memory(tiny: Path) -> None:
     assert "architecture: llama, 2 blocks, width 256, feed-forward 512" in lines
     assert "attention: 4 heads, 2 KV heads of 64, rope base 10000" in lines
     assert "supported: yes" in lines
-    assert "memory on cpu at n_ctx 128, KV cells f16" in lines
+    assert "memory on cpu at n_ctx 128, KV cells f16, forwards of 1 and 128 rows" in lines
     tokens = next(line for line in lines if line.split()[:1] == ["tokenizer.ggml.tokens"])
     n_vocab = len(byte_vocabulary()["tokenizer.ggml.tokens"])
     assert tokens.endswith(f", ... {n_vocab} in all]")
@@ -45,6 +45,11 @@ def test_json_agrees_with_the_gguf_package(smollm2: Path) -> None:
     assert (result["incomplete"], result["supported"], result["reasons"]) == (False, True, [])
 
 
+def test_the_context_is_called_as_everywhere(tiny: Path) -> None:
+    calls = [minfer("inspect", tiny, "--json", option, 64).json()["memory"] for option in ("--n-ctx", "--ctx", "-c")]
+    assert [memory["n_ctx"] for memory in calls] == [64] * 3
+
+
 @pytest.mark.parametrize("n_ctx", [512, 200])
 def test_the_memory_foretold_is_what_an_engine_holds(tiny: Path, n_ctx: int) -> None:
     foretold = minfer("inspect", tiny, "--json", "--n-ctx", n_ctx, "--kv", "f32").json()["memory"]
@@ -59,7 +64,7 @@ def test_short_data_is_incomplete_with_its_header_shown(tiny: Path, tmp_path: Pa
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(tiny.read_bytes()[:-1000])
     outcome = minfer("inspect", cut)
-    assert outcome.code == 1
+    assert outcome.code == 3
     assert any(line.startswith("INCOMPLETE: ") and "1000 bytes" in line for line in outcome.out.splitlines())
     assert "architecture: llama, 2 blocks, width 256, feed-forward 512" in outcome.out
     result = minfer("inspect", cut, "--json").json()
@@ -70,7 +75,9 @@ def test_short_data_is_incomplete_with_its_header_shown(tiny: Path, tmp_path: Pa
 def test_a_cut_header_is_incomplete_on_one_line(tiny: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(tiny.read_bytes()[:900])
-    assert error_line(minfer("inspect", cut)).startswith("minfer: INCOMPLETE, the header is cut off: ")
+    outcome = minfer("inspect", cut)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (3, "", 1)
+    assert outcome.err.startswith("minfer: INCOMPLETE, the header is cut off: ")
 
 
 def test_what_is_no_gguf_file_is_one_line(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def _read_all(master: int) -> bytes:
     [
         (ValueError("two\n  lines"), "two lines"),
         (FileNotFoundError(2, "No such file or directory", "/x"), "/x: No such file or directory"),
+        (OSError(28, "No space left on device"), "No space left on device"),
         (KeyError("k"), "KeyError: 'k' (a bug in minfer; --traceback shows where)"),
         (ValueError(), "ValueError: no message (a bug in minfer; --traceback shows where)"),
         (MemoryError("out of memory asking for 3 GiB"), "out of memory asking for 3 GiB"),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from cli_calls import MINFER, Outcome, error_line, minfer, minfer_process
+from cli_calls import MINFER, Outcome, error_line, minfer, minfer_process, usage_error
 
+from minfer_ir.params import DevicePlan
 from minfer_models import load
+from minfer_models.cli.options import MOST_THREADS, KvCells
+from minfer_models.engine import options as engine_options
 
 PROMPT = "One, two, three"
 
@@ -70,21 +74,68 @@ def test_chat_puts_the_message_into_the_model_s_template(tiny: Path) -> None:
     assert usage["prompt_tokens"] == len("[system]be brief\n[user]hi\n>")
 
 
-def test_no_limit_runs_to_the_end_of_the_context(tiny: Path) -> None:
-    result = minfer("run", tiny, "-p", "abcd", "-n", -1, "--ctx", 16, "--json", "--temp", 0).json()
-    assert result["usage"]["total_tokens"] == 16
-    assert result["finish_reason"] == "length"
+@pytest.mark.parametrize("n", [-1, 13])
+def test_a_full_context_ends_it_and_is_said(tiny: Path, n: int) -> None:
+    outcome = minfer("run", tiny, "-p", "abcd", "-n", n, "--ctx", 16, "--json", "--temp", 0)
+    assert outcome.json()["usage"]["total_tokens"] == 16
+    assert outcome.json()["finish_reason"] == "length"
+    assert outcome.err == "minfer: context full: 16 tokens; -c takes up to 512\n"
+
+
+def test_a_limit_that_was_asked_for_is_no_full_context(tiny: Path) -> None:
+    for n in (12, 11):
+        assert minfer("run", tiny, "-p", "abcd", "-n", n, "--ctx", 16, "--json").err == ""
+
+
+def test_a_single_token_has_no_rate(tiny: Path) -> None:
+    assert "tok/s | decode 1 token | finish length" in minfer("run", tiny, "-p", PROMPT, "-n", 1).err
+    assert minfer("run", tiny, "-p", PROMPT, "-n", 1, "--json").json()["rates"]["decode"] is None
+    assert minfer("run", tiny, "-p", "a", "-n", 2).err.startswith("[prefill 1 token, ")
+
+
+def test_the_reference_backend_runs_without_quantized_activations(tiny: Path) -> None:
+    result = minfer("run", tiny, "-p", "abc", "-n", 6, "--json", "--backend", "numpy").json()
+    with load(tiny, devices=DevicePlan(("numpy",))) as llm:
+        expected = llm.generate("abc", max_tokens=6)
+        expected.text()
+    assert (result["settings"]["devices"], result["token_ids"]) == ("numpy", expected.token_ids)
+
+
+def test_more_threads_than_cpus_is_a_warning(tiny: Path) -> None:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    warning = f"minfer: {usable + 1} threads on {usable} usable CPUs take turns: expect it to be slower\n"
+    assert minfer("run", tiny, "-p", "abc", "-n", 2, "-t", usable + 1, "--json").err == warning
+    assert minfer("run", tiny, "-p", "abc", "-n", 2, "-t", usable, "--json").err == ""
+
+
+def test_the_options_know_the_engine_s_limits() -> None:
+    assert tuple(KvCells) == engine_options.KV_CHOICES
+    assert engine_options.MOST_THREADS == MOST_THREADS
+
+
+def test_a_cache_folder_that_can_t_be_used_is_called_by_its_variable(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    cache = tmp_path / "file" / "cache"
+    monkeypatch.setenv("MINFER_CACHE_DIR", str(cache))
+    for command in (["run", "demo", "-p", "a"], ["inspect", "demo"], ["dump", "demo"]):
+        assert error_line(minfer(*command)) == (
+            f"minfer: the cache folder {cache} can't be used (Not a directory): models and compiled kernels are kept "
+            "there; set MINFER_CACHE_DIR to a folder that can be written"
+        )
+    outcome = minfer("run", tiny, "-p", "abc", "-n", 2, "--json")
+    assert outcome.code == 0
+    assert outcome.err.startswith(f"minfer: kernel cache {cache / 'kernels'} cannot be written")
+    assert outcome.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--kv", "f64"], "kv is 'f64', expected one of auto, f32, f16"),
         (["--ctx", "513"], "n_ctx is 513, the model takes 1 to 512"),
         (["--ctx", "4"], "the prompt's 15 tokens exceed the available context size of 4"),
-        (["--temp", "-1"], "temperature is -1.0; it must be at least 0"),
-        (["--top-p", "1.5"], "top_p is 1.5; it must be between 0 and 1"),
-        (["-n", "0"], "max_tokens is 0, expected at least 1"),
+        (["--backend", "nmpy"], "no backend is called nmpy; there are cpu, numpy"),
         (["--fusions-off", "swigloo"], "no fusion is called swigloo; there are "),
     ],
 )
@@ -95,10 +146,29 @@ def test_a_setting_out_of_range_is_one_line(tiny: Path, arguments: list[str], me
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["-n", "0"], "-n is 0, expected at least 1, or -1 for no limit"),
+        (["-n", "-5"], "-n is -5, expected at least 1, or -1 for no limit"),
+        (["--temp", "-1"], "--temp is -1.0; it must be at least 0"),
+        (["--temp", "nan"], "--temp is nan; it must be at least 0"),
+        (["--top-k", "-3"], "--top-k is -3; it must be at least 0 (0: off)"),
+        (["--top-p", "1.5"], "--top-p is 1.5; it must be between 0 and 1"),
+        (["--min-p", "2"], "--min-p is 2.0; it must be between 0 and 1"),
+        (["--seed", "-2"], "--seed is -2; it must be between 0 and 2^64-1, or -1 (random)"),
+    ],
+)
+def test_what_no_model_takes_is_refused_before_one_is_looked_for(arguments: list[str], message: str) -> None:
+    assert usage_error(minfer("run", "no-such-model", "-p", "a", *arguments)) == f"Invalid value: {message}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
         ([], "give the prompt with -p TEXT, -p - (stdin) or --file FILE, one of them"),
         (["-p", "a", "--file", "b"], "give the prompt with -p TEXT"),
         (["-p", "a", "--system", "b"], "--system is a message of the chat template: it needs --chat"),
         (["-p", "a", "-t", "0"], "Invalid value for '-t' / '--threads'"),
+        (["-p", "a", "-t", "513"], "Invalid value for '-t' / '--threads'"),
+        (["-p", "a", "--kv", "f64"], "'f64' is not one of 'auto', 'f32', 'f16'"),
         (["-p", "a", "--tmp", "0"], "No such option: --tmp"),
     ],
 )
@@ -136,10 +206,10 @@ def test_an_empty_prompt_is_refused(tiny: Path) -> None:
 
 
 def test_traceback_shows_where_an_error_arose(tiny: Path) -> None:
-    outcome = minfer_process("run", tiny, "-p", "a", "--kv", "f64", "--traceback")
+    outcome = minfer_process("run", tiny, "-p", "a", "--ctx", "513", "--traceback")
     assert outcome.code == 1
     assert outcome.err.startswith("Traceback (most recent call last)")
-    assert outcome.err.splitlines()[-1].endswith("EngineError: kv is 'f64', expected one of auto, f32, f16")
+    assert outcome.err.splitlines()[-1].endswith("EngineError: n_ctx is 513, the model takes 1 to 512")
 
 
 def test_a_bug_says_that_it_is_one(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,10 +264,48 @@ def test_ctrl_c_while_loading_is_silent(tiny: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
-def test_a_setting_out_of_range_is_refused_before_a_model_is_looked_for() -> None:
-    assert error_line(minfer("run", "no-such-model", "-p", "a", "--temp", "nan")).startswith(
-        "minfer: temperature is nan"
+@pytest.mark.parametrize("module", ["typer", "numpy", "llvmlite"])
+def test_ctrl_c_while_modules_load_is_silent(tiny: Path, module: str) -> None:
+    """The interrupt comes when `module` is first looked for."""
+    script = (
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(name, *_):\n"
+        f"        if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder)\n"
+        "from minfer_models.cli.main import run\n"
+        "run()\n"
     )
+    arguments = [sys.executable, "-c", script, "run", str(tiny), "-p", "abc", "-n", "2"]
+    done = subprocess.run(arguments, capture_output=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("closed", "code", "out", "err"),
+    [
+        ("<&-", 0, True, "[prefill 3 tokens"),
+        (">&-", 0, False, "[prefill 3 tokens"),
+        ("2>&-", 0, True, ""),
+        ("<&- >&- 2>&-", 0, False, ""),
+        ("<&- -p -", 1, False, "minfer: the prompt is empty"),
+    ],
+)
+def test_closed_streams_lead_nowhere(tiny: Path, closed: str, code: int, out: bool, err: str) -> None:
+    command = f'exec "$@" {closed}'
+    arguments = ["sh", "-c", command, "sh", *MINFER, "run", str(tiny), "-p", "abc", "-n", "4"]
+    done = subprocess.run(arguments, capture_output=True, timeout=120, check=False)
+    assert (done.returncode, bool(done.stdout)) == (code, out)
+    assert done.stderr.decode().startswith(err)
+    assert bool(done.stderr) == bool(err)
+
+
+def test_a_full_disk_is_one_line(tiny: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*MINFER, "dump", str(tiny)], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, b"minfer: No space left on device\n")
 
 
 def test_a_real_sigint_ends_a_long_answer(smollm2: Path) -> None:

@@ -67,7 +67,7 @@ def test_a_stored_trace_equals_the_next_one_whatever_the_threads_and_differs_wit
 
     other = minfer("trace", tiny, "-p", PROMPT, "--kv", "f32", "--against", out)
     first = next(node for node in document["nodes"] if node["op"] == "kv_store")
-    assert other.code == 1
+    assert other.code == 3
     assert re.match(rf"%\d+ {first['name']} \(kv_store\) differs from ", other.out)
     assert f"there  {first['type']}" in other.out and first["stats"]["hash"] in other.out
     assert "setting that differs: kv: f16 there, f32 here" in other.out
@@ -152,7 +152,7 @@ def test_a_broken_kernel_is_named(
 
     monkeypatch.setattr(Emitter, "call", broken)
     outcome = minfer("trace", tiny, "-p", PROMPT, "--against", "numpy")
-    assert outcome.code == 1
+    assert outcome.code == 3
     lines = outcome.out.splitlines()
     assert re.match(rf"%\d+ {re.escape(node)} differs: [\w-]+: \d+ of \d+ elements differ, first at ", lines[0])
     assert re.match(rf"  %\d+ {re.escape(node)} = {op}\(", lines[1])
@@ -185,8 +185,17 @@ def test_what_can_t_be_traced_is_one_line(tiny: Path, tmp_path: Path) -> None:
     assert "isn't a trace that `minfer trace -o` wrote: no 'model'" in error_line(
         minfer("trace", tiny, "-p", "a", "--against", other)
     )
-    assert "--against numpi: no backend and no file is called that; backends: cpu, numpy" in error_line(
-        minfer("trace", tiny, "-p", "a", "--against", "numpi")
+    refused = "no backend and no file is called that"
+    assert f"--against numpyy: {refused}; did you mean numpy? Backends: cpu, numpy" in error_line(
+        minfer("trace", tiny, "-p", "a", "--against", "numpyy")
+    )
+    misspelled = tmp_path / "othr.json"
+    assert f"--against {misspelled}: {refused}; did you mean {other}? " in error_line(
+        minfer("trace", tiny, "-p", "a", "--against", misspelled)
+    )
+    missing = tmp_path / "no" / "trace.json"
+    assert error_line(minfer("trace", "no-such-model", "-p", "a", "-o", missing)) == (
+        f"minfer: -o {missing}: there is no folder {missing.parent}"
     )
     assert "--n-tokens is 3, but the prompt and a forward have at most 2" in error_line(
         minfer("trace", tiny, "-p", "ab", "--n-tokens", 3)

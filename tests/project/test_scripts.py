@@ -71,7 +71,7 @@ def checkout(tmp_path: Path) -> Checkout:
     return Checkout(root, log, {"PATH": str(binaries), "FAIL_ON": ""})
 
 
-INSTALL = "-m pip install --disable-pip-version-check -e ."
+INSTALL = "-m pip install -q --disable-pip-version-check -e ."
 RUN = "minfer <run> <demo> <-p> <The capital of France is> <-n> <32>"
 
 
