@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from minfer_ir.ops.rope import RopeScaling
+from minfer_models.arch.unsupported import Sizes, refuse_unsupported
 from minfer_models.gguf import Metadata
+
+# What float32 holds with full precision: kernels read these numbers as float32.
+SMALLEST, LARGEST = float(np.finfo(np.float32).smallest_normal), float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +51,17 @@ def read_config(meta: Metadata, arch: str, n_vocab: int) -> ModelConfig:
     """The config of architecture `arch` from metadata keys `{arch}.*`.
 
     `n_vocab` is the number of rows of the token embedding. Raises GGUFError naming key and value for a missing,
-    zero or inconsistent size. A missing head_count_kv means one KV head per query head.
+    zero or inconsistent size, a constant that float32 cannot hold, or a feature that is not implemented (see
+    `UNSUPPORTED`). A missing head_count_kv means one KV head per query head.
     """
     width, n_heads = _size(meta, f"{arch}.embedding_length"), _size(meta, f"{arch}.attention.head_count")
     n_kv_heads = _size(meta, f"{arch}.attention.head_count_kv", n_heads)
     if n_heads % n_kv_heads:
         key = f"{arch}.attention.head_count_kv"
         raise meta.error(key, f"{n_heads} query heads aren't a multiple of {n_kv_heads} KV heads")
-    head_dim = _head_dim(meta, arch, width, n_heads)
+    head_dim, n_ctx_train = _head_dim(meta, arch, width, n_heads), _size(meta, f"{arch}.context_length")
+    rope_scaling = _scaling(meta, arch)
+    refuse_unsupported(meta, arch, Sizes(n_ctx_train, head_dim, rope_scaling.kind))
     rope_dims = _size(meta, f"{arch}.rope.dimension_count", head_dim)
     if rope_dims % 2 or rope_dims > head_dim:
         raise meta.error(f"{arch}.rope.dimension_count", f"is {rope_dims}, expected an even number up to {head_dim}")
@@ -65,11 +74,11 @@ def read_config(meta: Metadata, arch: str, n_vocab: int) -> ModelConfig:
         n_kv_heads=n_kv_heads,
         head_dim=head_dim,
         n_vocab=n_vocab,
-        n_ctx_train=_size(meta, f"{arch}.context_length"),
+        n_ctx_train=n_ctx_train,
         norm_eps=_positive(meta, f"{arch}.attention.layer_norm_rms_epsilon"),
         rope_dims=rope_dims,
         rope_base=_positive(meta, f"{arch}.rope.freq_base", 10000.0),
-        rope_scaling=_scaling(meta, arch),
+        rope_scaling=rope_scaling,
     )
 
 
@@ -82,8 +91,10 @@ def _size(meta: Metadata, key: str, default: int | None = None) -> int:
 
 def _positive(meta: Metadata, key: str, default: float | None = None) -> float:
     value = meta.number(key, default)
-    if not 0 < value < float("inf"):
-        raise meta.error(key, f"is {value}, expected a positive number")
+    if not SMALLEST <= value <= LARGEST:
+        raise meta.error(
+            key, f"is {value}, expected a positive number within float32 ({SMALLEST:.3g} to {LARGEST:.3g})"
+        )
     return value
 
 
@@ -101,12 +112,17 @@ def _head_dim(meta: Metadata, arch: str, width: int, n_heads: int) -> int:
 
 
 def _scaling(meta: Metadata, arch: str) -> RopeScaling:
-    """The rope scaling that the metadata declares; `rope.scale_linear` is the old name of a linear factor."""
-    key = f"{arch}.rope.scaling.type"
-    kind = meta.string(key, "linear" if f"{arch}.rope.scale_linear" in meta else "none")
+    """The rope scaling that the metadata declares.
+
+    `rope.scale_linear` is the old name of the factor; a factor without a type is a linear one, as in llama.cpp.
+    """
+    key, factor_key = f"{arch}.rope.scaling.type", f"{arch}.rope.scaling.factor"
+    if factor_key not in meta and f"{arch}.rope.scale_linear" in meta:
+        factor_key = f"{arch}.rope.scale_linear"
+    kind = meta.string(key, "linear" if factor_key in meta else "none")
     if kind == "none":
         return RopeScaling()
-    factor = _positive(meta, f"{arch}.rope.scaling.factor", meta.number(f"{arch}.rope.scale_linear", 1.0))
+    factor = _positive(meta, factor_key, 1.0)
     if kind == "linear":
         return RopeScaling("linear", factor)
     if kind != "yarn":
