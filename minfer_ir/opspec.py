@@ -106,11 +106,15 @@ class Op(ABC):
         """The one-line description: the first line of the class docstring."""
         return (self.__doc__ or "").strip().splitlines()[0]
 
+    def check_count(self, given: int) -> None:
+        """Raise OpError unless the op takes `given` operands."""
+        required = sum(not o.optional for o in self.operands)
+        if not required <= given <= len(self.operands):
+            raise OpError(f"{self.name} takes {required} to {len(self.operands)} operands, got {given}")
+
     def check(self, attrs: Any, operands: Sequence[TensorType]) -> TensorType:
         """Verify operand count, element types, dims and attrs against the declaration, then infer."""
-        required = sum(not o.optional for o in self.operands)
-        if not required <= len(operands) <= len(self.operands):
-            raise OpError(f"{self.name} takes {required} to {len(self.operands)} operands, got {len(operands)}")
+        self.check_count(len(operands))
         if not isinstance(attrs, self.Attrs):
             raise OpError(f"{self.name} takes attrs {self.Attrs.__name__}, got {attrs!r}")
         bound: dict[str, int] = {}

@@ -135,6 +135,10 @@ def _read_node(value: Any, path: str) -> Node:
         typed = attrs_from_json(spec, attrs)
     except OpError as error:
         raise GraphJsonError(f"{path}.attrs", str(error)) from None
+    try:
+        spec.check_count(len(record.sources))
+    except OpError as error:
+        raise GraphJsonError(f"{path}.sources", str(error)) from None
     values = {field.name: getattr(record, field.name) for field in attr_fields(NodeRecord)}
     return Node(**values, attrs=typed)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import random
@@ -92,6 +93,7 @@ def node_named(document: Document, name: str) -> tuple[int, Document]:
 NORM, _ = node_named(BASE, "blk.0.norm")
 ROPE, _ = node_named(BASE, "blk.0.q_rope")
 VIEW, _ = node_named(BASE, "blk.0.reshape")
+STORE, _ = next((i, n) for i, n in enumerate(BASE["nodes"]) if n["op"] == "kv_store")
 
 
 def at(i: int, key: str, value: Any) -> Callable[[Document], Any]:
@@ -125,7 +127,13 @@ MALFORMED: list[tuple[Callable[[Document], Any], str, str, bool]] = [
     (at(5, "sources", [4, 77]), "nodes[5].sources[1]", "no node has id 77", False),
     (at(5, "sources", [4, "0"]), "nodes[5].sources[1]", "expected an integer, got '0'", True),
     (at(5, "sources", 4), "nodes[5].sources", "expected a list of an integer, got 4", True),
-    (at(5, "sources", [4]), "nodes[5]", "get_rows takes 2 to 2 operands, got 1", True),
+    (at(5, "sources", [4]), "nodes[5].sources", "get_rows takes 2 to 2 operands, got 1", True),
+    (at(5, "sources", [4, 0, 0]), "nodes[5].sources", "get_rows takes 2 to 2 operands, got 3", True),
+    (at(5, "sources", []), "nodes[5].sources", "get_rows takes 2 to 2 operands, got 0", True),
+    (at(VIEW, "sources", []), f"nodes[{VIEW}].sources", "reshape takes 1 to 1 operands, got 0", True),
+    (at(STORE, "sources", []), f"nodes[{STORE}].sources", "kv_store takes 3 to 3 operands, got 0", True),
+    (at(STORE, "sources", [0]), f"nodes[{STORE}].sources", "kv_store takes 3 to 3 operands, got 1", True),
+    (at(0, "sources", [1]), "nodes[0].sources", "input takes 0 to 0 operands, got 1", True),
     (at(5, "sources", [0, 4]), "nodes[5]", "operand table is i32, accepted", False),
     (at(5, "attrs", {"axis": 0}), "nodes[5].attrs", "axis: no such field; there are: none", True),
     (at(5, "attrs", [1]), "nodes[5].attrs", "expected an object, got [1]", True),
@@ -161,6 +169,70 @@ def test_a_document_with_one_fault_raises_one_error_with_its_place(
 def test_the_untouched_document_is_fine() -> None:
     assert from_json(BASE) == small_llama(blocks=1)
     VALIDATOR.validate(BASE)
+
+
+JUNK: list[Any] = [
+    *(None, True, False, 0, 1, -1, 7, 2**31, 2**63, 10**30, 1.5, 1e300, "", "x", "f32", "token"),
+    *([], [0], [[]], {}, {"a": 1}, [1, -1, 0]),
+]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of every member and item inside `value`."""
+    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    return [p for key in keys for p in ((*path, key), *places(value[key], (*path, key)))]
+
+
+PLACES = places(BASE)
+
+
+def inside_of(value: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
+def damage(document: Document, rng: random.Random) -> None:
+    """Delete a random member or item, or put junk, a doubled list or another part of the document there."""
+    path = rng.choice(places(document))
+    parent, key = inside_of(document, path[:-1]), path[-1]
+    kind = rng.randrange(4)
+    if kind == 0:
+        del parent[key]
+    elif kind == 1 and isinstance(parent[key], list):
+        parent[key] = parent[key] * 2
+    else:
+        other = rng.choice(JUNK) if kind == 2 else inside_of(BASE, rng.choice(PLACES))
+        parent[key] = copy.deepcopy(other)
+
+
+@pytest.mark.parametrize("damages", [1, 2, 4])
+def test_a_damaged_document_is_a_graph_or_one_error_with_its_place(damages: int) -> None:
+    rng = random.Random(damages)
+    refused = 0
+    for _ in range(300):
+        document = copy.deepcopy(BASE)
+        for _ in range(damages):
+            damage(document, rng)
+        try:
+            from_json(document)
+        except GraphJsonError as error:
+            assert error.path and str(error).startswith(f"{error.path}: ")
+            refused += 1
+    assert 200 < refused
+
+
+def test_every_place_may_be_missing() -> None:
+    for path in PLACES:
+        document = copy.deepcopy(BASE)
+        parent = inside_of(document, path[:-1])
+        del parent[path[-1]]
+        with contextlib.suppress(GraphJsonError):
+            from_json(document)
+        if isinstance(parent, list):
+            parent.clear()
+            with contextlib.suppress(GraphJsonError):
+                from_json(document)
 
 
 def test_a_cycle_in_a_document_is_named() -> None:
