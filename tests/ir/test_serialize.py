@@ -219,7 +219,7 @@ def test_a_damaged_document_is_a_graph_or_one_error_with_its_place(damages: int)
         except GraphJsonError as error:
             assert error.path and str(error).startswith(f"{error.path}: ")
             refused += 1
-    assert 200 < refused
+    assert refused > 200
 
 
 def test_every_place_may_be_missing() -> None:
