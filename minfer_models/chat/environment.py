@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import functools
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, ClassVar, NoReturn
 
 import jinja2
 from jinja2 import nodes
-from jinja2.compiler import CodeGenerator, Frame, optimizeconst
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
-from jinja2.filters import FILTERS
 from jinja2.parser import Parser
-from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.runtime import BlockReference, Context, LoopContext, Macro
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
 
+from minfer_models.chat.budget import (
+    CALL,
+    STEP,
+    Budget,
+    Counted,
+    check_binop,
+    check_method,
+    check_spec,
+    check_text,
+    check_width,
+)
+from minfer_models.chat.codegen import ChatCodeGenerator
+from minfer_models.chat.filters import chat_filters
 from minfer_models.chat.traced import TracedStr, by_template, concat, has_user_text, sealed
 
-# Filters that only pass text on, or change it with methods TracedStr follows. Any other one may mix in text whose
-# origin is lost (`indent` joins lines with its own newline), so all it returns counts as from outside.
-_FOLLOWED = frozenset({"attr", "d", "default", "first", "last", "max", "min", "replace", "reverse", "string", "trim"})
 _ADDED_ARGUMENTS = frozenset({"caller", "_loop_vars", "_block_vars"})  # by jinja2, not by the template's author
-_MAX_REPEAT = 1 << 24
-_MAX_POWER_BITS = 4096
+_BYTES = frozenset({"encode", "to_bytes", "from_bytes"})  # bytes aren't text: their sizes would go uncounted
+_COMPARING = ("in", "eq", "==", "equalto", "ne", "!=", "gt", ">", "ge", ">=", "lt", "<", "le", "<=", "lower", "upper")
 
 
 class TemplateRefusalError(jinja2.TemplateError):
@@ -43,18 +52,6 @@ class _GenerationTag(Extension):
         return nodes.Scope(body).set_lineno(line)
 
 
-class _TracingGenerator(CodeGenerator):
-    """Joins the operands of `~` through the environment; jinja2's own helper would lose their origins."""
-
-    @optimizeconst
-    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
-        self.write("environment.concat(map(environment.finalize, (")
-        for operand in node.nodes:
-            self.visit(operand, frame)
-            self.write(", ")
-        self.write(")))")
-
-
 class _PlainNamespace(jinja2.utils.Namespace):
     """`namespace(...)` without names that could reach Python internals."""
 
@@ -69,47 +66,156 @@ class _PlainNamespace(jinja2.utils.Namespace):
         _refuse_internal(name)
         super().__setitem__(name, value)
 
+    def __repr__(self) -> str:
+        return "<Namespace>"
+
+
+class _CountingFormatter(SandboxedFormatter):
+    """`str.format` that refuses before a field makes the text too long."""
+
+    def __init__(self, env: ChatEnvironment) -> None:
+        super().__init__(env)
+        self._budget, self._made = env.budget, 0
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        check_spec(format_spec)
+        self._budget.read(value)
+        text = super().format_field(value, format_spec)
+        self._made = check_text(self._made + len(text))
+        return text
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        self._budget.read(value)
+        return super().convert_field(value, conversion)
+
 
 class ChatEnvironment(ImmutableSandboxedEnvironment):
-    """Renders to TracedStr. `clock` answers `strftime_now`."""
+    """Renders to TracedStr, each `rendering` within a budget. `clock` answers `strftime_now`."""
 
-    code_generator_class = _TracingGenerator
-    intercepted_binops = frozenset({"%", "*", "**"})
-    concat = staticmethod(concat)  # pyright: ignore[reportAssignmentType]
+    code_generator_class = ChatCodeGenerator
+    intercepted_binops = frozenset({"+", "-", "%", "*", "**"})
+    template_size = 0
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
             extensions=[loopcontrols, _GenerationTag],
-            finalize=_finalize,
+            finalize=self._finalized,
+            optimized=False,
         )
-        self.filters = {name: _sealing(function, name in _FOLLOWED) for name, function in FILTERS.items()}
-        self.filters |= {"tojson": _sealing(_tojson, followed=False), "join": _join}
+        self._budget: ContextVar[Budget] = ContextVar("budget")
+        self.filters = chat_filters(self._budget.get)
+        self.tests |= {name: self._reading(self.tests[name]) for name in _COMPARING}
         self.globals |= {
             "raise_exception": _raise_exception,
-            "strftime_now": lambda format: clock().strftime(format),
+            "strftime_now": lambda format: clock().strftime(_within_width(format)),
             "namespace": _PlainNamespace,
         }
+        del self.globals["lipsum"]
+
+    @contextmanager
+    def rendering(self) -> Iterator[None]:
+        """One rendering, with a budget of its own."""
+        token = self._budget.set(Budget())
+        try:
+            yield
+        finally:
+            self._budget.reset(token)
+
+    @property
+    def budget(self) -> Budget:
+        """What the rendering under way may still cost."""
+        return self._budget.get()
+
+    def counted(self, items: Iterable[Any], cost: int) -> Counted:
+        """What a loop goes over, each step counted."""
+        return Counted(items, self._budget.get(), cost)
+
+    def copied(self, value: Any) -> Any:
+        """A value that is about to be sliced, counted."""
+        return self._budget.get().result(value)
+
+    def read(self, value: Any) -> Any:
+        """A value that is about to be compared or hashed, counted."""
+        return value if value is None else self._budget.get().read(value)
+
+    def concat(self, parts: Iterable[str]) -> TracedStr:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The parts one after another, each character with its origin."""
+        budget, listed = self._budget.get(), []
+        total = 0
+        for part in parts:
+            total = check_text(total + len(part))
+            listed.append(part)
+        budget.spend(total >> 3)
+        return concat(listed)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """Subscription; hashing nested tuples counts."""
+        return super().getitem(obj, self.read(argument) if isinstance(argument, tuple) else argument)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         """A call in a template. Methods of the template's own strings follow the origins of their arguments."""
-        owner = getattr(__obj, "__self__", None)
+        budget, owner = __self._budget.get(), getattr(__obj, "__self__", None)
+        name: str = getattr(__obj, "__name__", "")
+        if isinstance(__obj, Macro | BlockReference | LoopContext):
+            budget.spend(CALL + __self.template_size)
+        else:
+            budget.spend(CALL)
+            for value in (*args, *kwargs.values()):
+                budget.read(value)
+        if isinstance(owner, str):
+            budget.spend(len(owner) >> 6)
+            args = check_method(owner, name, args, budget)
+        elif isinstance(__obj, LoopContext):
+            args = tuple(Counted(items, budget, STEP + __self.template_size) for items in args)
         given = [*args, *(value for name, value in kwargs.items() if name not in _ADDED_ARGUMENTS)]
         if type(owner) is str and has_user_text(given):
-            __obj = getattr(by_template(owner), __obj.__name__)
-        result = super().call(__context, __obj, *args, **kwargs)
+            __obj = getattr(by_template(owner), name)
+        result = budget.result(super().call(__context, __obj, *args, **kwargs))
         return sealed(result, given, owner if isinstance(owner, str) else None)
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """`str.format` and `format_map` of a string, sandboxed and counted."""
+        owner = getattr(value, "__self__", None)
+        if super().wrap_str_format(value) is None or not isinstance(owner, str):
+            return None
+
+        def formatted(*args: Any, **kwargs: Any) -> str:
+            if value.__name__ == "format_map":
+                args, kwargs = (), dict(*args, **kwargs)
+            return type(owner)(_CountingFormatter(self).vformat(owner, args, kwargs))
+
+        return functools.update_wrapper(formatted, value)
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Neither internals nor what makes bytes."""
+        return attr not in _BYTES and super().is_safe_attribute(obj, attr, value)
+
+    def _finalized(self, value: Any) -> Any:
+        """The text a printed or joined value stands for: a list or dict of user text gives user text."""
+        if isinstance(value, str):
+            return value
+        self._budget.get().read(value)
+        return sealed(str(value), value)
+
+    def _reading(self, test: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(test)
+        def read(*args: Any) -> Any:
+            return test(*map(self.read, args))
+
+        return read
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
         """Access to internals fails at once; jinja2 alone would fail only when the result is used further."""
         raise SecurityError(f"access to attribute {attribute!r} of a {type(obj).__name__} is unsafe")
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """`%`, `*` and `**`, refused where the result would be huge."""
-        if operator in ("*", "**"):
-            _refuse_huge(operator, left, right)
-        return sealed(super().call_binop(context, operator, left, right), left, right)
+        """Operators that can make something large, refused where they would."""
+        budget = self._budget.get()
+        check_binop(operator, left, right, budget)
+        budget.spend(1)
+        return sealed(budget.result(super().call_binop(context, operator, left, right)), left, right)
 
 
 def _refuse_internal(name: object) -> None:
@@ -117,48 +223,9 @@ def _refuse_internal(name: object) -> None:
         raise SecurityError(f"a namespace cannot hold {name!r}: names with a leading underscore are internal")
 
 
-def _refuse_huge(operator: str, left: Any, right: Any) -> None:
-    if operator == "**":
-        if isinstance(left, int) and isinstance(right, int) and left.bit_length() * right > _MAX_POWER_BITS:
-            raise SecurityError(f"a power of more than {_MAX_POWER_BITS} bits")
-        return
-    for items, count in ((left, right), (right, left)):
-        if isinstance(items, str | list | tuple) and isinstance(count, int) and len(items) * count > _MAX_REPEAT:
-            raise SecurityError(f"{count} repetitions of {len(items)} items are over {_MAX_REPEAT}")
-
-
-def _finalize(value: Any) -> Any:
-    """The text a printed or joined value stands for: a list or dict of user text gives user text."""
-    return value if isinstance(value, str) else sealed(str(value), value)
-
-
-def _sealing(function: Callable[..., Any], followed: bool) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def filtered(*args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        if isinstance(result, TracedStr) and not followed:
-            result = result.plain()
-        return sealed(result, args, kwargs)
-
-    return filtered
-
-
-@jinja2.pass_eval_context
-def _join(
-    eval_ctx: nodes.EvalContext, value: Iterable[Any], d: str = "", attribute: str | int | None = None
-) -> TracedStr:
-    return FILTERS["join"](eval_ctx, value, by_template(d), attribute)
-
-
-def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """JSON without HTML escapes, as `transformers` renders tools."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+def _within_width(text: str) -> str:
+    check_width(text)
+    return text
 
 
 def _raise_exception(message: object) -> NoReturn:

@@ -30,7 +30,8 @@ class ChatTemplate:
         self.source = source
         self._special_tokens = dict(special_tokens)
         try:
-            self._template = ChatEnvironment(clock).from_string(source)
+            self._environment = ChatEnvironment(clock)
+            self._template = self._environment.from_string(source)
         except jinja2.TemplateSyntaxError as error:
             where = f"at its line {error.lineno}"
             raise ChatTemplateError(f"the chat template does not parse {where}: {error.message}") from error
@@ -94,9 +95,9 @@ class ChatTemplate:
     ) -> TracedStr:
         try:
             values = variables({"tools": tools, "documents": documents, **options})
-            text = self._template.render(
-                self._special_tokens, messages=prepared(messages), add_generation_prompt=add_generation_prompt, **values
-            )
+            values |= {"messages": prepared(messages), "add_generation_prompt": add_generation_prompt}
+            with self._environment.rendering():
+                text = self._template.render(self._special_tokens, **values)
         except ChatTemplateError:
             raise
         except TemplateRefusalError as error:

@@ -179,13 +179,19 @@ def has_user_text(value: object) -> bool:
 
     Anything that is not JSON data or a part of jinja2 may: a namespace, a dict view or a generator can hold such text.
     """
-    if isinstance(value, TracedStr):
-        return value.has_user_text()
-    if isinstance(value, _WITHOUT_TEXT):
-        return False
-    if isinstance(value, Mapping):
-        return any(has_user_text(key) or has_user_text(item) for key, item in value.items())
-    return any(map(has_user_text, value)) if isinstance(value, list | tuple) else True
+    waiting, seen = [value], set[int]()
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, TracedStr):
+            if item.has_user_text():
+                return True
+        elif isinstance(item, Mapping | list | tuple):
+            if id(item) not in seen:  # nested lists may hold the same one again and again
+                seen.add(id(item))
+                waiting += [*item.keys(), *item.values()] if isinstance(item, Mapping) else item
+        elif not isinstance(item, _WITHOUT_TEXT):
+            return True
+    return False
 
 
 def sealed(result: Any, *inputs: object) -> Any:
