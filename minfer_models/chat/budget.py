@@ -20,7 +20,7 @@ MAX_WIDTH = 1 << 16
 """A width, precision or indentation."""
 MAX_BITS = 4096
 """Bits of an integer."""
-MAX_WORK = 1 << 25
+MAX_WORK = 1 << 24
 STEP, CALL = 8, 20
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _PERCENT = re.compile(r"%(?:\([^)]*\))?[#0\- +]*(?:\d+|\*)?(?:\.(?:\d+|\*))?[hlL]?[^\d]")
@@ -63,19 +63,20 @@ class Budget:
         return value
 
     def deep(self, value: Any) -> int:
-        """Characters and items of `value` and all inside it, counted; raises TemplateLimitError over `MAX_TEXT`."""
-        total, waiting = 0, [value]
+        """Characters and items of `value` and all inside it, counted and within the limits."""
+        characters, items, waiting = 0, 1, [value]
         while waiting:
             item = waiting.pop()
-            total += 1 + (len(item) if isinstance(item, str) else 0)
-            if isinstance(item, Mapping):
+            if isinstance(item, str):
+                characters = check_text(characters + len(item))
+            elif isinstance(item, Mapping):
+                items = check_items(items + 2 * len(item))
                 waiting += [*item.keys(), *item.values()]
             elif isinstance(item, _LISTS):
+                items = check_items(items + len(item))
                 waiting += item
-            if total + len(waiting) > MAX_TEXT:
-                check_text(total + len(waiting))
-            self.spend(1)
-        return total
+        self.spend(4 * items)
+        return characters + items
 
 
 class Counted:
