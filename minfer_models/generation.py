@@ -116,13 +116,15 @@ class Generation:
 
     def _choose(self, sequence: TokenSequence, token_ids: list[int]) -> int:
         """Feed tokens and choose the next; SamplingError says the likely cause when the logits aren't finite."""
-        logits = sequence.feed(token_ids)[0]
-        try:
-            return self._sampler.sample(logits)
-        except SamplingError as error:
-            if np.isfinite(logits).all() or self._engine.options.kv_type != "f16":
-                raise
-            raise SamplingError(
-                f"{error}; keys or values beyond 65504 don't fit f16 cells: try kv f32, "
-                "or minfer trace to find the node"
-            ) from error
+        # The lock is kept until the token is chosen: another thread's forward would overwrite the logits.
+        with self._engine.lock:
+            logits = sequence.next_logits(token_ids)
+            try:
+                return self._sampler.sample(logits)
+            except SamplingError as error:
+                if np.isfinite(logits).all() or self._engine.options.kv_type != "f16":
+                    raise
+                raise SamplingError(
+                    f"{error}; keys or values beyond 65504 don't fit f16 cells: try kv f32, "
+                    "or minfer trace to find the node"
+                ) from error

@@ -144,6 +144,13 @@ class KvStore:
         self._lengths[seq_id] = self.length_after(seq_id, positions)
         return self._lengths[seq_id]
 
+    def extend(self, seq_id: int, length: int) -> None:
+        """Rows up to position `length` - 1 were stored, as `length_after` foretold before the step.
+
+        `mark_written` without the checks, which cost most when a step has just emptied the caches.
+        """
+        self._lengths[seq_id] = length
+
     def truncate(self, seq_id: int, length: int) -> None:
         """Forget the positions from `length` on; the reservation stays."""
         if not 0 <= length <= self.length(seq_id):
@@ -163,7 +170,7 @@ class KvStore:
         """The positions as an array; refused for one outside of the sequence's reservation."""
         capacity = self.reservation(seq_id).capacity
         wanted = np.asarray(positions, np.int64).reshape(-1)
-        if len(wanted) and wanted.min() >= 0 and wanted.max() < capacity:
+        if len(wanted) == 1 and 0 <= wanted.item() < capacity:
             return wanted
         for odd in wanted[(wanted < 0) | (wanted >= capacity)][:1]:
             if odd < 0:

@@ -24,6 +24,8 @@ RowRuns = tuple[int, int, tuple[Span, ...]]
 
 def check_grouped(seq_ids: Ints) -> list[tuple[int, int]]:
     """(sequence, number of rows) in row order; refused when a sequence's rows aren't next to each other."""
+    if len(seq_ids) == 1:
+        return [(int(seq_ids[0]), 1)]
     groups = [(seq_id, len(list(rows))) for seq_id, rows in groupby(_ints(seq_ids))]
     seen: set[int] = set()
     for seq_id, _ in groups:

@@ -124,8 +124,11 @@ class Backend(Protocol):
         """Copy host rows into the window: `data` in storage form, as many leading rows as it has."""
         ...
 
-    def read(self, ref: BufRef, kind: TensorType, n_rows: int | None = None) -> Array:
-        """A host copy of the window in storage form; `n_rows` cuts axis 0."""
+    def read(self, ref: BufRef, kind: TensorType, n_rows: int | None = None, copy: bool = True) -> Array:
+        """The window's value on the host in storage form; `n_rows` cuts axis 0.
+
+        With `copy=False` a backend over host memory may give the window itself, which the next step overwrites.
+        """
         ...
 
     def copy_cells(self, ref: BufRef, row_bytes: int, moves: Sequence[tuple[int, int, int]]) -> None:

@@ -102,10 +102,10 @@ class Executable:
         """A node's value as numbers over its logical rows; only meaningful while its buffer holds it."""
         return decoded(self.graph[node_id].type, self.stored(node_id, self._home(node_id), inputs))
 
-    def outputs(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """The outputs of the last run."""
+    def outputs(self, inputs: Mapping[str, Array], copy: bool = True) -> list[Array]:
+        """The outputs of the last run; with `copy=False` only valid until the next one."""
         backends = self.resources.backends
-        read = [(n, backends[name].read(ref, n.type, _rows(n, inputs))) for n, name, ref in self._outputs]
+        read = [(n, backends[name].read(ref, n.type, _rows(n, inputs), copy)) for n, name, ref in self._outputs]
         return [decoded(node.type, value) for node, value in read]
 
     def _home(self, node_id: int) -> str:

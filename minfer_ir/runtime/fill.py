@@ -81,7 +81,9 @@ def _logical_shape(node: Node, counts: NDArray[np.int32]) -> tuple[int, ...]:
 
 
 def _check_range(key: str, data: Array, limit: int) -> None:
-    if int(data.min()) >= 0 and int(data.max()) < limit:
+    # One row is the common case, and a reduction costs more than the comparison.
+    low, high = (data.item(),) * 2 if data.size == 1 else (int(data.min()), int(data.max()))
+    if low >= 0 and high < limit:
         return
     bad = np.flatnonzero((data < 0) | (data >= limit))
     if len(bad):

@@ -102,9 +102,9 @@ class HostBackend:
         """Copy rows into a window."""
         self.buffers.write(ref, data)
 
-    def read(self, ref: BufRef, kind: TensorType, n_rows: int | None = None) -> Array:
-        """Copy rows out of a window."""
-        return self.buffers.read(ref, kind, n_rows)
+    def read(self, ref: BufRef, kind: TensorType, n_rows: int | None = None, copy: bool = True) -> Array:
+        """Copy rows out of a window, or give the window itself."""
+        return self.buffers.read(ref, kind, n_rows) if copy else self.buffers.window(ref, kind, n_rows)
 
     def copy_cells(self, ref: BufRef, row_bytes: int, moves: Sequence[tuple[int, int, int]]) -> None:
         """Move KV rows."""

@@ -99,4 +99,4 @@ def _decode(engine: Engine, tokens: int) -> None:
     with TokenSequence(engine, tokens) as sequence:
         token = bench_tokens(engine, 1)[0]
         for _ in range(tokens):
-            token = sampler.sample(sequence.feed([token])[0])
+            token = sampler.sample(sequence.next_logits([token]))

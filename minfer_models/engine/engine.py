@@ -50,6 +50,7 @@ class Engine:
         self.graphs: GraphCache[Lowering] = GraphCache(self._lower, on_evict=self._trim)
         self.kv = KvStore(self.n_ctx)
         self.lock = RLock()
+        self._params: dict[tuple[int, int | None, WindowMode], GraphParams] = {}
         self.closed = False
         self._next_sequence = 0
         try:
@@ -61,7 +62,10 @@ class Engine:
 
     def params(self, rows: int, output_rows: int | None = 1, window: WindowMode = "causal") -> GraphParams:
         """The identity of a forward over `rows` rows with `output_rows` rows of logits (None: all of them)."""
-        return self.options.params(self.model.config, rows, output_rows, window)
+        key = (rows, output_rows, window)
+        if key not in self._params:
+            self._params[key] = self.options.params(self.model.config, rows, output_rows, window)
+        return self._params[key]
 
     def lowered(self, params: GraphParams) -> Lowering:
         """The plan for `params`, from the cache or built."""
@@ -77,20 +81,22 @@ class Engine:
             self._next_sequence += 1
             return self._next_sequence
 
-    def forward(self, rows: Rows, outputs: OutputRows) -> Logits:
+    def forward(self, rows: Rows, outputs: OutputRows, copy: bool = True) -> Logits:
         """One forward; float32 logits of the last row of every sequence in it, or of every row.
 
-        The rows are marked as written once it has run. Raises EngineError on a closed engine.
+        The rows are marked as written once it has run. With `copy=False` the logits are only valid until the next
+        forward. Raises EngineError on a closed engine.
         """
         with self.lock:
             if self.closed:
                 raise EngineError("this model was closed; load it again")
             params, inputs = self.prepare(rows, outputs)
+            lengths = [(seq_id, self.kv.length_after(seq_id, at)) for seq_id, at in rows.by_sequence()]
             executable = self.executable(params)
             executable.run(inputs)
-            for seq_id, positions in rows.by_sequence():
-                self.kv.mark_written(seq_id, positions)
-            return executable.outputs(inputs)[0]
+            for seq_id, length in lengths:
+                self.kv.extend(seq_id, length)
+            return executable.outputs(inputs, copy)[0]
 
     def prepare(self, rows: Rows, outputs: OutputRows) -> tuple[GraphParams, dict[str, NDArray[np.int32]]]:
         """The graph identity of a forward over `rows` and what it is filled with; nothing runs."""

@@ -52,4 +52,6 @@ class Rows:
 
     def last_rows(self) -> Ints:
         """The row number of every sequence's last row."""
+        if len(self.groups) == 1:
+            return np.array([len(self.token_ids) - 1], np.int32)
         return np.cumsum([count for _, count in self.groups], dtype=np.int32) - 1

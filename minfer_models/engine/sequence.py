@@ -43,13 +43,20 @@ class TokenSequence:
         ContextError, with nothing appended, when they don't fit.
         """
         ids = token_array(token_ids)
-        if self.length + len(ids) > self._engine.n_ctx:
-            raise ContextError(
-                f"{self.length + len(ids)} tokens exceed the available context size of {self._engine.n_ctx}"
-            )
+        self._check_room(len(ids))
         chunk = self._engine.chunk if outputs == "last" else min(self._engine.chunk, ALL_ROWS_CHUNK)
         parts = [self._step(ids[i : i + chunk], outputs) for i in range(0, len(ids), chunk)]
         return parts[-1] if outputs == "last" else np.concatenate(parts)
+
+    def next_logits(self, token_ids: Sequence[int]) -> Logits:
+        """As `feed`, for whoever looks at the last logits `[n_vocab]` at once: the next forward overwrites them."""
+        ids = token_array(token_ids)
+        self._check_room(len(ids))
+        chunk = self._engine.chunk
+        whole = (len(ids) - 1) // chunk * chunk
+        if whole:
+            self.feed(ids[:whole])
+        return self._step(ids[whole:], "last", copy=False)[0]
 
     def truncate(self, length: int) -> None:
         """Forget the tokens from position `length` on."""
@@ -72,14 +79,20 @@ class TokenSequence:
     ) -> None:
         self.close()
 
-    def _step(self, ids: NDArray[np.int32], outputs: OutputRows) -> Logits:
-        logits = self._engine.forward(Rows.of(self.id, ids, self.length), outputs)
+    def _check_room(self, n: int) -> None:
+        if self.length + n > self._engine.n_ctx:
+            raise ContextError(f"{self.length + n} tokens exceed the available context size of {self._engine.n_ctx}")
+
+    def _step(self, ids: NDArray[np.int32], outputs: OutputRows, copy: bool = True) -> Logits:
+        logits = self._engine.forward(Rows.of(self.id, ids, self.length), outputs, copy)
         self.length += len(ids)
         return logits
 
 
 def token_array(token_ids: Sequence[int] | NDArray[np.int32]) -> NDArray[np.int32]:
     """Token ids as int32 `[n]`; raises EngineError for none at all, and for what isn't a whole number of 32 bits."""
+    if len(token_ids) == 1 and type(token_ids[0]) is int and 0 <= token_ids[0] < 1 << 31:
+        return np.array(token_ids, np.int32)
     ids = np.asarray(token_ids)
     if not ids.size:
         raise EngineError("a forward needs at least one token")
