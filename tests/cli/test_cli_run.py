@@ -229,12 +229,12 @@ def test_ctrl_c_keeps_the_text_and_exits_with_130(tiny: Path, as_json: bool) -> 
         "import os, signal\n"
         "from minfer_models.engine import sequence\n"
         "from minfer_models.cli.main import run\n"
-        "feed, fed = sequence.TokenSequence.feed, []\n"
-        "def counted(self, ids, outputs='last'):\n"
+        "step, fed = sequence.TokenSequence.next_logits, []\n"
+        "def counted(self, ids):\n"
         "    fed.append(ids)\n"
         "    if len(fed) == 5: os.kill(os.getpid(), signal.SIGINT)\n"
-        "    return feed(self, ids, outputs)\n"
-        "sequence.TokenSequence.feed = counted\n"
+        "    return step(self, ids)\n"
+        "sequence.TokenSequence.next_logits = counted\n"
         "run()\n"
     )
     arguments = ["run", str(tiny), "-p", "abc", "-n", "400", *(["--json"] if as_json else [])]
