@@ -53,6 +53,13 @@ def map_window(store: KvStore, seq_ids: Ints, positions: Ints) -> Window:
 
 def narrowest_window(store: KvStore, seq_ids: Ints, positions: Ints) -> tuple[WindowMode, Window]:
     """The first mode of `WINDOWS` that can express these rows, and its input; refused when none can."""
+    if len(seq_ids) == len(positions) == 1:
+        # A decode step, where the general way costs a percent of the token.
+        seq_id, position = int(seq_ids[0]), int(positions[0])
+        store.length_after(seq_id, positions)
+        runs = leading_runs(store.reservation(seq_id).spans, position + 1)
+        if len(runs) == 1:
+            return "causal", np.array([runs[0].cell], np.int32)
     rows = _row_runs(store, seq_ids, positions)
     if max((len(runs) for _, _, runs in rows), default=1) > 1:
         return "map", _map(rows)
