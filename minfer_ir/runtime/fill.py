@@ -105,10 +105,11 @@ def _sequences(seq_ids: Array) -> list[int]:
 
 def _check_causal(window: Array, positions: Array, cells: int) -> None:
     """The run of cells that a causal window starts reaches to the last position's."""
-    last = int(window[0]) + int(positions.max())
+    highest = positions.item() if len(positions) == 1 else int(positions.max())
+    last = int(window[0]) + highest
     if last >= cells:
         raise FillError(
-            f"position {int(positions.max())} of the sequence at cell {int(window[0])} would lie in cell {last}, "
+            f"position {highest} of the sequence at cell {int(window[0])} would lie in cell {last}, "
             f"outside the KV arena of {cells} cells"
         )
 

@@ -106,7 +106,7 @@ class Engine:
         inputs = {
             "token_ids": rows.token_ids,
             "positions": rows.positions,
-            "cells": np.concatenate([self.kv.resolve(s, p) for s, p in rows.by_sequence()]),
+            "cells": rows.cells(self.kv.resolve),
             "seq_ids": rows.seq_ids,
             "window": window,
             "n_rows": np.array([n, n if last is None else len(last)], np.int32),

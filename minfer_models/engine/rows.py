@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -27,6 +27,8 @@ class Rows:
     def of(cls, seq_id: int, token_ids: Sequence[int] | Ints, start: int) -> Self:
         """Rows of one sequence at positions from `start`."""
         ids = np.asarray(token_ids, np.int32)
+        if len(ids) == 1:
+            return cls(np.array([seq_id], np.int32), ids, np.array([start], np.int32))
         return cls(np.full(len(ids), seq_id, np.int32), ids, np.arange(start, start + len(ids), dtype=np.int32))
 
     @classmethod
@@ -49,6 +51,12 @@ class Rows:
         for seq_id, count in self.groups:
             yield seq_id, self.positions[start : start + count]
             start += count
+
+    def cells(self, resolve: Callable[[int, Ints], Ints]) -> Ints:
+        """The cell of every row, by what `resolve` says of (sequence, positions)."""
+        if len(self.groups) == 1:
+            return resolve(self.groups[0][0], self.positions)
+        return np.concatenate([resolve(seq_id, positions) for seq_id, positions in self.by_sequence()])
 
     def last_rows(self) -> Ints:
         """The row number of every sequence's last row."""
