@@ -110,8 +110,8 @@ def plan_memory(
 ) -> MemoryPlan:
     """Give every value a place.
 
-    `inplace=False` gives every computed node bytes of its own. On the backends in `contiguous_only` (those
-    without `Capabilities.strided_rows`) no output takes over a window with gaps. Raises PlanError for splits that
+    `inplace=False` gives every computed node bytes of its own. On the backends in `contiguous_only` (those whose
+    `Capabilities.layouts` is "contiguous") no output takes over a window with gaps. Raises PlanError for splits that
     don't fit the graph, a KV region with two sizes or on two backends, and a store into something else than a region.
     """
     return _Planner(graph, analyze(graph, splits), inplace, contiguous_only).plan(splits)

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 from minfer_ir.formats.base import Bytes, Format
 from minfer_ir.graph import Graph, Node
 from minfer_ir.opspec import Array
-from minfer_ir.types import ElementType, Shape, Strides, TensorType
+from minfer_ir.types import Shape, Strides, TensorType
 
 
 class BackendError(RuntimeError):
@@ -162,8 +162,3 @@ def describe(node: Node, operands: Sequence[TensorType]) -> str:
     """Op and types of a node, for refusals."""
     types = ", ".join(f"{t.dtype.name}{list(t.shape)}" for t in operands)
     return f"{node.name}: {node.op}({types})"
-
-
-def element_name(dtype: ElementType) -> str:
-    """The name of an element type."""
-    return dtype.name

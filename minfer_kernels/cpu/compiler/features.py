@@ -78,8 +78,3 @@ class Machine:
     def arch(self) -> str:
         """The architecture part of the triple."""
         return self.triple.partition("-")[0]
-
-    @property
-    def has_f16c(self) -> bool:
-        """Whether `fpext <8 x half>` compiles to an instruction; without one LLVM's expansion crashes."""
-        return self.isa is Isa.AVX2
