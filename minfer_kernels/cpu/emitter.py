@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer_ir.graph import Graph, Node
+from minfer_ir.memory.hazards import Accesses, OpenCalls, accesses_of, private_bytes
 from minfer_ir.ops.rope import RopeAttrs
 from minfer_ir.runtime.backend import Binding
 from minfer_ir.runtime.host import HostBuffers
@@ -33,14 +34,25 @@ class Emitter:
     ) -> None:
         self.graph, self.weights, self.tables, self.binding = graph, weights, tables, binding
         self._scratch = scratch
+        self._scratch_taken = 0
+        self._open = OpenCalls()
         self._buffers, self._tape = buffers, tape
         self._counts: dict[int, NDArray[np.int32]] = {}
         self.length = 0
 
     def call(self, kernel: str, node: Node, **operands: int | float) -> None:
-        """Append one kernel call for `node`."""
-        self._tape.emit(kernel, barrier=True, label=node.name, **operands)
+        """Append one kernel call for `node`; a barrier before it where a call since the last one touches its bytes."""
+        if self._open.must_wait(self._accesses(node)):
+            self._tape.meet()
+        self._tape.emit(kernel, barrier=False, label=node.name, **operands)
         self.length += 1
+
+    def _accesses(self, node: Node) -> Accesses:
+        found = accesses_of(node, self.graph, self.binding.values)
+        if not self._scratch_taken:
+            return found
+        scratch, self._scratch_taken = private_bytes("scratch", self._scratch_taken), 0
+        return Accesses(found.reads, (*found.writes, scratch))
 
     def finish(self) -> Tape:
         """The tape."""
@@ -83,6 +95,7 @@ class Emitter:
 
     def scratch(self, bytes_per_thread: int) -> Place:
         """The address of memory that one kernel call may use freely; no value outlives the call."""
+        self._scratch_taken = bytes_per_thread
         return Place(self._scratch(bytes_per_thread), "scratch")
 
     def count(self, n: int) -> Place:

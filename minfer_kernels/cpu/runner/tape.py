@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index
 
 import numpy as np
@@ -83,6 +83,11 @@ class TapeBuilder:
         _check_operands(kernel, declared, operands)
         ordered = {o.name: operands[o.name] for o in declared}
         self._instructions.append(Instruction(kernel, ordered, barrier, label))
+
+    def meet(self) -> None:
+        """Make all threads meet after the last call so far."""
+        if self._instructions:
+            self._instructions[-1] = replace(self._instructions[-1], barrier=True)
 
     def build(self) -> Tape:
         """The tape; compiles the kernels that are not cached yet."""
