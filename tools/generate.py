@@ -28,6 +28,7 @@ class Generated:
 GENERATED = (
     Generated("docs/settings.md", "minfer_models.settings:settings_page"),
     Generated("docs/graph.schema.json", "minfer_ir.schema:graph_schema_text"),
+    Generated("docs/bench.schema.json", "minfer_models.bench.report.schema:document_schema_text"),
     Generated("minfer_ir/builder.pyi", "minfer_ir.stubgen:builder_stub"),
     Generated("docs/SUPPORT-MATRIX.md", "tools.support_matrix:page"),
     Generated("docs/pipeline.svg", "tools.pipeline_picture:picture"),

@@ -2,43 +2,53 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import resource
-import subprocess
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from minfer_kernels.cpu.compiler.features import HostFeatures
 
+PACKAGES = ("minfer", "numpy", "numba", "llvmlite")
+CPUINFO = Path("/proc/cpuinfo")
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """CPU, system and versions at the time of measuring. `commit` is None outside of a git checkout."""
+    """CPU, system and versions. `llvm_cpu` and `features` are LLVM's names; `memory` in bytes, None where unknown.
+
+    `load_average` is the system's over the last minute when this was made: well above 0 means that it wasn't alone.
+    """
 
     cpu: str
     llvm_cpu: str
+    features: tuple[str, ...]
     cores: int
+    memory: int | None
+    load_average: float | None
     system: str
     python: str
-    minfer: str
-    commit: str | None
-    date: str
+    versions: dict[str, str]
 
     @classmethod
     def here(cls) -> Machine:
         """This machine, now."""
+        from minfer_kernels.cpu.runner.cores import default_threads
+
+        host = HostFeatures.detect()
         return cls(
             cpu=_cpu_name(),
-            llvm_cpu=HostFeatures.detect().cpu,
-            cores=_cores(),
+            llvm_cpu=host.cpu,
+            features=tuple(sorted(host.features)),
+            cores=default_threads(),
+            memory=_memory(),
+            load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
             system=f"{platform.system()} {platform.release()} {platform.machine()}",
             python=platform.python_version(),
-            minfer=version("minfer"),
-            commit=_commit(),
-            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            versions=_versions(),
         )
 
 
@@ -48,13 +58,7 @@ def peak_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def _cores() -> int:
-    from minfer_kernels.cpu.runner.cores import default_threads
-
-    return default_threads()
-
-
-def _cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def _cpu_name(cpuinfo: Path = CPUINFO) -> str:
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:
@@ -62,12 +66,18 @@ def _cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def _commit() -> str | None:
-    """The checkout's commit, with a + when files differ from it."""
-    here = Path(__file__).parent
+def _memory() -> int | None:
     try:
-        command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
-        run = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
         return None
-    return run.stdout.strip() or None
+
+
+def _versions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found

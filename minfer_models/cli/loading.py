@@ -23,13 +23,13 @@ def load_shown(model: str, progress: Progress, **options: Any) -> LLM:
     from minfer_models.settings import Settings
 
     settings = Settings.from_env()
-    _warn_of_threads(options.get("threads") or settings.threads)
+    warn_of_threads(options.get("threads") or settings.threads)
     path = located(model, settings)  # a download draws its own progress, before ours starts
     progress.show(f"opening {path.name}")
     return load(
         path,
         settings=settings,
-        on_weight=weights_shown(progress, _bytes_of(path)),
+        on_weight=weights_shown(progress, file_bytes(path)),
         on_compile=compiling_shown(progress),
         **options,
     )
@@ -52,7 +52,8 @@ def located(model: str, settings: Settings) -> Path:
         ) from None
 
 
-def _warn_of_threads(threads: int | None) -> None:
+def warn_of_threads(threads: int | None) -> None:
+    """Warn when there are more threads than CPUs for them."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if threads is not None and threads > usable:
         log.warning("%d threads on %d usable CPUs take turns: expect it to be slower", threads, usable)
@@ -79,7 +80,7 @@ def weights_shown(progress: Progress, total: int) -> Callable[[str, int], None]:
     return show
 
 
-def _bytes_of(path: Path) -> int:
+def file_bytes(path: Path) -> int:
     """Bytes of the file, or of all its shards."""
     from minfer_models.hub.names import shard_stem
 

@@ -1,0 +1,112 @@
+"""Loading our engine for a measurement: what was asked for, checked before a weight is read; how long it took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from time import perf_counter
+
+from minfer_models.bench.machine import peak_bytes
+from minfer_models.bench.workload import BenchError
+from minfer_models.cli.loading import compiling_shown, file_bytes, located, warn_of_threads, weights_shown
+from minfer_models.cli.progress import Progress
+from minfer_models.engine import EngineOptions, Model
+from minfer_models.llm import LLM, load
+from minfer_models.settings import ISAS, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoices:
+    """How an engine is set up; None leaves a choice to the environment's settings and the engine.
+
+    Raises BenchError for an instruction set that isn't one, EngineError for the rest.
+    """
+
+    n_ctx: int | None = None
+    threads: int | None = None
+    kv: str = "auto"
+    fusions_off: tuple[str, ...] = ()
+    isa: str | None = None
+    chunk: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.isa is not None and self.isa not in ISAS:
+            nearest = get_close_matches(self.isa, ISAS, n=1)
+            hint = f"did you mean {nearest[0]}? " if nearest else ""
+            raise BenchError(f"isa is {self.isa!r}; {hint}there are {', '.join(ISAS)}")
+        self.options()
+
+    def options(self) -> EngineOptions:
+        """As the engine takes them."""
+        return EngineOptions(
+            n_ctx=self.n_ctx,
+            threads=self.threads,
+            kv=self.kv,
+            fusions_off=frozenset(self.fusions_off),
+            isa=self.isa or "auto",
+            chunk=EngineOptions().chunk if self.chunk is None else self.chunk,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """One load: seconds until the model could run, and per 10^9 bytes of file; kernels `compiled` meanwhile.
+
+    `peak_bytes` is the most memory this process had held when the load was done.
+    """
+
+    seconds: float
+    seconds_per_gb: float
+    compiled: int
+    peak_bytes: int
+
+
+def find_model(model: str) -> Path:
+    """The file that MODEL names, fetched first if need be."""
+    return located(model, Settings.from_env())
+
+
+def context_of(path: Path, choices: EngineChoices) -> int:
+    """Tokens of context that an engine would have, from the file's header alone."""
+    model = Model.open(path)
+    try:
+        return choices.options().context(model.config)
+    finally:
+        model.file.close()
+
+
+def load_timed(path: Path, choices: EngineChoices, progress: Progress) -> tuple[LLM, Loaded]:
+    """An engine on the model at `path`, and what loading it took."""
+    settings = Settings.from_env()
+    settings = settings if choices.isa is None else replace(settings, isa=choices.isa)
+    warn_of_threads(choices.threads or settings.threads)
+    compiled = _Compiled(progress)
+    start = perf_counter()
+    llm = load(
+        path,
+        n_ctx=choices.n_ctx,
+        threads=choices.threads,
+        kv=choices.kv,
+        fusions_off=choices.fusions_off,
+        chunk=choices.chunk,
+        settings=settings,
+        on_weight=weights_shown(progress, file_bytes(path)),
+        on_compile=compiled.show,
+    )
+    seconds = perf_counter() - start
+    per_gb = seconds / (llm.engine.model.file.size / 1e9)
+    return llm, Loaded(seconds, per_gb, compiled.count, peak_bytes())
+
+
+class _Compiled:
+    """Counts the kernels that compile, and shows them."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.count = 0
+        self._show: Callable[[str, int, int], None] = compiling_shown(progress)
+
+    def show(self, name: str, number: int, count: int) -> None:
+        self.count += 1
+        self._show(name, number, count)

@@ -1,0 +1,1 @@
+"""Writing a measurement: markdown for a reader, CSV for a table, JSON with a versioned schema for programs."""

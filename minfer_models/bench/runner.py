@@ -1,0 +1,107 @@
+"""Our own engine, timed and asked for tokens.
+
+A worker also runs this file by its path, over another revision's `minfer_models`: only what every revision has is
+imported, and only when it is needed; what newer ones know beyond that is asked for carefully.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Seconds of one run; those inside the native programs and the plans built meanwhile, None where unknown."""
+
+    seconds: float
+    inside: float | None
+    built: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """Greedy token ids, and a hash of the logits' bits that each was chosen from."""
+
+    token_ids: tuple[int, ...]
+    logits: tuple[str, ...]
+
+
+class Runner:
+    """Runs workloads on a loaded model, each from an empty context. `clock` in seconds."""
+
+    def __init__(self, llm: Any, clock: Callable[[], float] = perf_counter) -> None:
+        self.llm, self.engine, self._clock = llm, llm.engine, clock
+
+    def run(self, phase: str, tokens: int, depth: int) -> Timed:
+        """Fill `depth` tokens with the clock stopped, then read ("pp") or decode ("tg") `tokens` of them."""
+        from minfer_models.engine import TokenSequence
+
+        ids = self.prompt(depth + (tokens if phase == "pp" else 1))
+        with TokenSequence(self.engine, depth + tokens) as sequence:
+            if depth:
+                sequence.feed(ids[:depth])
+            work = self._prefill if phase == "pp" else self._decode
+            sampler = self._greedy()
+            inside, built = program_seconds(self.engine), plans_built(self.engine)
+            start = self._clock()
+            work(sequence, ids[depth:], tokens, sampler)
+            seconds = self._clock() - start
+        return Timed(
+            seconds,
+            None if inside is None else (program_seconds(self.engine) or 0.0) - inside,
+            None if built is None else (plans_built(self.engine) or 0) - built,
+        )
+
+    def continuation(self, n_prompt: int, n_tokens: int) -> Continuation:
+        """What the model says greedily behind a fixed prompt: `n_tokens` ids; fewer when the context is full."""
+        from minfer_models.engine import TokenSequence
+
+        sampler, ids = self._greedy(), self.prompt(n_prompt)
+        token_ids: list[int] = []
+        hashes: list[str] = []
+        with TokenSequence(self.engine, min(n_prompt + n_tokens, self.engine.n_ctx)) as sequence:
+            while len(token_ids) < min(n_tokens, self.engine.n_ctx - n_prompt):
+                logits = np.array(sequence.feed(ids), np.float32)[-1]
+                token_ids.append(sampler.sample(logits))
+                hashes.append(hashlib.sha256(logits.tobytes()).hexdigest()[:16])
+                ids = token_ids[-1:]
+        return Continuation(tuple(token_ids), tuple(hashes))
+
+    def prompt(self, n: int) -> list[int]:
+        """`n` token ids, the same every time."""
+        return np.random.default_rng(SEED).integers(0, self.engine.model.config.n_vocab, n).tolist()
+
+    def _greedy(self) -> Any:
+        from minfer_models.sampling import Sampler, SamplingParams
+
+        return Sampler(SamplingParams(temperature=0.0), self.engine.model.config.n_vocab)
+
+    def _prefill(self, sequence: Any, ids: Sequence[int], _tokens: int, _sampler: Any) -> None:
+        sequence.feed(ids)
+
+    def _decode(self, sequence: Any, ids: Sequence[int], tokens: int, sampler: Any) -> None:
+        step = getattr(sequence, "next_logits", None) or (lambda ids: sequence.feed(ids)[0])
+        token = ids[0]
+        for _ in range(tokens):
+            token = sampler.sample(step([token]))
+
+
+def program_seconds(engine: Any) -> float | None:
+    """Seconds spent in the programs of all cached graphs; None where the engine doesn't say."""
+    try:
+        return sum(low.executable.program_seconds for low in engine.graphs if low.executable is not None)
+    except AttributeError:
+        return None
+
+
+def plans_built(engine: Any) -> int | None:
+    """Plans that the engine has built so far; None where it doesn't say."""
+    return getattr(getattr(engine, "graphs", None), "builds", None)

@@ -1,0 +1,1 @@
+"""`minfer-bench MODEL`: tokens per second of prefill and decode."""
