@@ -295,3 +295,14 @@ def test_an_isa_that_the_host_lacks_is_refused() -> None:
     with pytest.raises(ValueError, match="isa avx2 needs avx2, f16c, which x86-64 lacks"):
         Machine.for_isa(plain, Isa.AVX2)
     assert Machine.for_isa(plain, Isa.PORTABLE).features == ""
+
+
+def test_an_avx2_build_keeps_to_avx2() -> None:
+    every = {"avx2", "fma", "f16c"}
+    wide = {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512vnni", "avxvnni", "amx-int8"}
+    host = HostFeatures("x86_64-unknown-linux-gnu", "sapphirerapids", frozenset(every | wide), "linux")
+    assert host.best_isa() is Isa.AVX512_VNNI
+    features = Machine.for_isa(host, Isa.AVX2).features.split(",")
+    assert {f"-{f}" for f in wide} <= set(features) and "+avx2" in features
+    assert "+avx512vnni" in Machine.for_isa(host, Isa.AVX512_VNNI).features.split(",")
+    assert [isa.includes for isa in Isa] == [tuple(Isa)[i:] for i in range(len(Isa))]

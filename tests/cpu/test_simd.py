@@ -52,30 +52,34 @@ def native() -> Iterator[Mapping[Isa, Native]]:
     yield {isa: Native(isa) for isa in ISAS}
 
 
+LOADS = {8: simd.load_f32x8, 16: simd.load_f32x16}
+STORES = {8: simd.store_f32x8, 16: simd.store_f32x16}
+
+
 @cache
-def mapped(apply: Callable[..., Any], sources: int) -> Kernel:
-    """out = apply(x[, y]) in steps of eight float32."""
-    one, two = simd.load_f32x8, simd.store_f32x8
+def mapped(apply: Callable[..., Any], sources: int, width: int) -> Kernel:
+    """out = apply(x[, y]) in steps of `width` float32."""
+    one, two, step = LOADS[width], STORES[width], width
 
     @kernel
     def unary(x: Ptr, out: Ptr, n: Int) -> None:
-        for i in range(0, n, 8):
+        for i in range(0, n, step):
             two(out + 4 * i, apply(one(x + 4 * i)))
 
     @kernel
     def binary(x: Ptr, y: Ptr, out: Ptr, n: Int) -> None:
-        for i in range(0, n, 8):
+        for i in range(0, n, step):
             two(out + 4 * i, apply(one(x + 4 * i), one(y + 4 * i)))
 
     return unary if sources == 1 else binary
 
 
-def on_both(native: Mapping[Isa, Native], apply: Callable[..., Any], *sources: Array) -> Array:
+def on_both(native: Mapping[Isa, Native], apply: Callable[..., Any], *sources: Array, width: int = 8) -> Array:
     """The result, after checking that the instruction sets agree in every bit."""
     results = []
     for isa in ISAS:
         out = guarded(np.zeros_like(sources[0]))
-        native[isa](mapped(apply, len(sources)), *map(guarded, sources), out, out.size)
+        native[isa](mapped(apply, len(sources), width), *map(guarded, sources), out, out.size)
         results.append(out)
     assert len({r.tobytes() for r in results}) == 1
     return results[0]
@@ -88,9 +92,10 @@ def awkward() -> Array:
     return np.concatenate([bits, as_f32([0.0, -0.0, np.inf, -np.inf, 1e-45, -1e-40, 0.5, 2.5])])
 
 
-def test_exp_is_within_its_bound_over_its_whole_range(native: Mapping[Isa, Native]) -> None:
+@pytest.mark.parametrize("width", [8, 16])
+def test_exp_is_within_its_bound_over_its_whole_range(native: Mapping[Isa, Native], width: int) -> None:
     x = np.linspace(-105, 89, 400_000).astype(f32)
-    out = on_both(native, simd.exp, x)
+    out = on_both(native, simd.exp, x, width=width)
     exact = np.array([math.exp(v) for v in x.tolist()])
     finite = exact < float(np.finfo(f32).max)
     spacing = np.spacing(np.maximum(exact[finite], 2.0**-149).astype(f32)).astype(np.float64)
@@ -123,14 +128,19 @@ REFERENCES: dict[str, tuple[Any, int, Callable[..., Array]]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFERENCES)
-def test_lanes_equal_numpy(native: Mapping[Isa, Native], name: str) -> None:
+EIGHT_LANES_ONLY = ("swap_halves", "rotate_lanes", "double_low_lanes")
+
+
+@pytest.mark.parametrize(
+    ("name", "width"), [(n, w) for n in REFERENCES for w in (8, 16) if w == 8 or n not in EIGHT_LANES_ONLY]
+)
+def test_lanes_equal_numpy(native: Mapping[Isa, Native], name: str, width: int) -> None:
     apply, sources, reference = REFERENCES[name]
     x = awkward()
     y = np.roll(x, 11)
     with np.errstate(all="ignore"):
         expected = np.asarray(reference(*(x, y)[:sources]))
-    got = on_both(native, apply, *(x, y)[:sources])
+    got = on_both(native, apply, *(x, y)[:sources], width=width)
     np.testing.assert_array_equal(got, expected)
     kept = ~np.isnan(expected)
     assert np.signbit(got[kept]).tolist() == np.signbit(expected[kept]).tolist()
@@ -171,6 +181,99 @@ def test_sums_of_lanes_follow_their_tree(native: Mapping[Isa, Native]) -> None:
     vectors = [rows, v1, v2, v3, rows * v1, rows * v2, v1 * v2, v3 * v2]
     expected = np.stack([tree(v) for v in vectors], axis=1)
     assert on_both(native, sums_of_8, x).tobytes() == expected.tobytes()
+
+
+def test_sums_of_sixteen_lanes_fold_in_halves(native: Mapping[Isa, Native]) -> None:
+    @simd.inline
+    def sums(x: Any) -> Any:
+        return simd.splat_f32x16(simd.sum_lanes(x))
+
+    @simd.inline
+    def sums_of_folded(x: Any) -> Any:
+        folded = simd.low_half(x) + simd.high_half(x)
+        total = simd.splat_f32x8(simd.sum_lanes(folded))
+        return simd.join_halves(total, total)
+
+    @simd.inline
+    def largest(x: Any) -> Any:
+        return simd.splat_f32x16(simd.max_lanes(x))
+
+    @simd.inline
+    def rotated(x: Any) -> Any:
+        return simd.join_halves(simd.high_half(x), simd.low_half(x))
+
+    x = np.random.default_rng(2).standard_normal(800, dtype=f32)
+    rows = x.reshape(-1, 16)
+    v = rows[:, :8] + rows[:, 8:]
+    tree = ((v[:, 0] + v[:, 4]) + (v[:, 2] + v[:, 6])) + ((v[:, 1] + v[:, 5]) + (v[:, 3] + v[:, 7]))
+    assert on_both(native, sums, x, width=16).tobytes() == tree.repeat(16).tobytes()
+    assert on_both(native, sums_of_folded, x, width=16).tobytes() == tree.repeat(16).tobytes()
+    assert on_both(native, largest, x, width=16).tobytes() == rows.max(axis=1).repeat(16).tobytes()
+    assert on_both(native, rotated, x, width=16).tobytes() == np.roll(rows, 8, axis=1).tobytes()
+
+
+@kernel
+def halves_by_16(x: Ptr, out: Ptr, brain: Ptr, back: Ptr, n: Int) -> None:
+    for i in range(0, n, 16):
+        simd.store_f32x16(out + 4 * i, simd.load_f16x16(x + 2 * i))
+        simd.store_f32x16(brain + 4 * i, simd.load_bf16x16(x + 2 * i))
+        simd.store_f16x16(back + 2 * i, simd.load_f16x16(x + 2 * i))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_sixteen_halves_at_a_time(native: Mapping[Isa, Native], isa: Isa) -> None:
+    halves = np.arange(65536, dtype=np.uint16)
+    halves[np.isnan(halves.view(np.float16))] = 0x7E00
+    out, brain, back = np.zeros(65536, f32), np.zeros(65536, f32), np.zeros(65536, np.uint16)
+    native[isa](halves_by_16, halves, out, brain, back, 65536)
+    assert out.tobytes() == halves.view(np.float16).astype(f32).tobytes()
+    assert brain.tobytes() == (halves.astype(np.uint32) << 16).tobytes()
+    assert np.array_equal(back, halves)
+
+
+@kernel
+def partial_16(x: Ptr, halves: Ptr, out: Ptr, out_halves: Ptr, filled: Ptr, n: Int) -> None:
+    simd.store_f32x16_partial(out, n, simd.load_f32x16_partial(x, n, 5.0))
+    simd.store_f16x16_partial(out_halves, n, simd.load_f16x16_partial(halves, n))
+    simd.store_f32x16(filled, simd.load_f32x16_partial(x, n, 5.0))
+    picked = simd.select(simd.first_lanes16(n), simd.splat_f32x16(1.0), simd.splat_f32x16(2.0))
+    simd.store_f32x16(filled + 64, picked)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 15, 16])
+def test_partial_access_of_sixteen_lanes(native: Mapping[Isa, Native], isa: Isa, n: int) -> None:
+    x, halves = guarded(np.arange(1, n + 1, dtype=f32)), guarded(np.arange(1, n + 1).astype(np.float16))
+    out, out_halves, filled = guarded(np.zeros(n, f32)), guarded(np.zeros(n, np.float16)), np.zeros(32, f32)
+    native[isa](partial_16, x, halves, out, out_halves, filled, n)
+    counted = list(range(1, n + 1))
+    assert out.tolist() == out_halves.tolist() == counted
+    assert filled.tolist() == [*counted, *[5] * (16 - n), *[1] * n, *[2] * (16 - n)]
+
+
+@kernel
+def integers_by_16(x: Ptr, out: Ptr, wide: Ptr, narrow: Ptr) -> None:
+    v = simd.load_i8x16(x)
+    simd.store_i64(out, simd.sum_lanes_i32(v))
+    simd.store_i64(out + 8, simd.max_lanes_i32(v))
+    simd.store_i64(out + 16, simd.any_lane(simd.to_f32(v) > simd.splat_f32x16(99.0)))
+    simd.store_i64(out + 24, simd.all_lanes(simd.to_f32(v) < simd.splat_f32x16(101.0)))
+    simd.store_i64(out + 32, simd.all_lanes(simd.to_f32(v) < simd.splat_f32x16(100.0)))
+    simd.store_i64(out + 40, simd.any_lane(simd.to_f32(v) > simd.splat_f32x16(100.0)))
+    doubled = simd.to_i32(simd.to_f32(v + v)) - simd.splat_i32x16(3) * simd.splat_i32x16(-1)
+    simd.store_i32x16(wide, doubled)
+    simd.store_i8x16(narrow, simd.maximum_i32(simd.load_i32x16(wide), v))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_sixteen_integers(native: Mapping[Isa, Native], isa: Isa) -> None:
+    x = np.array([-2, -1, 3, -128, 60, 7, 0, 1, 5, 9, -7, 11, 100, 2, -3, -60], np.int8)
+    out, wide, narrow = np.zeros(6, np.int64), np.zeros(16, np.int32), np.zeros(16, np.int8)
+    native[isa](integers_by_16, x, out, wide, narrow)
+    assert out.tolist() == [x.sum(), 100, 1, 1, 0, 0]
+    expected = 2 * x.astype(np.int32) + 3
+    assert np.array_equal(wide, expected)
+    assert np.array_equal(narrow, np.maximum(expected, x).astype(np.int8))
 
 
 @kernel
@@ -257,9 +360,9 @@ def integers(x: Ptr, out: Ptr) -> None:
     simd.store_i64(out + 24, simd.load_i16(x))
     simd.store_i64(out + 32, simd.load_i32(x))
     simd.store_i64(out + 40, simd.bits_of_f32(simd.f32_of_bits(simd.load_i32(x))))
-    simd.store_i64(out + 48, simd.any_lane(simd.to_f32x8(v) > simd.splat_f32x8(99.0)))
-    simd.store_i64(out + 56, simd.all_lanes(simd.to_f32x8(v) < simd.splat_f32x8(101.0)))
-    simd.store_i64(out + 64, simd.any_lane(simd.to_f32x8(v) > simd.splat_f32x8(100.0)))
+    simd.store_i64(out + 48, simd.any_lane(simd.to_f32(v) > simd.splat_f32x8(99.0)))
+    simd.store_i64(out + 56, simd.all_lanes(simd.to_f32(v) < simd.splat_f32x8(101.0)))
+    simd.store_i64(out + 64, simd.any_lane(simd.to_f32(v) > simd.splat_f32x8(100.0)))
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -60,7 +60,7 @@ def test_an_empty_value_is_unset() -> None:
         ("MINFER_THREADS", "-2", "a whole number from 1"),
         ("MINFER_THREADS", "two", "a whole number from 1"),
         ("MINFER_THREADS", "1.5", "a whole number from 1"),
-        ("MINFER_ISA", "AVX2", "auto, portable, avx2"),
+        ("MINFER_ISA", "AVX2", "auto, portable, avx2, avx512vnni"),
         ("MINFER_FUSIONS_OFF", "a,b,a", "names of fusions, comma between them, each once"),
         ("HF_ENDPOINT", "huggingface.co", "an http or https address"),
     ],

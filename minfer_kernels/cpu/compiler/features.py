@@ -10,16 +10,25 @@ import llvmlite.binding as llvm
 
 
 class Isa(StrEnum):
-    """The instruction sets that SIMD primitives have code for; `PORTABLE` runs anywhere, with the same bits."""
+    """The instruction sets that SIMD primitives have code for, best first; `PORTABLE` runs anywhere, same bits."""
 
+    AVX512_VNNI = "avx512vnni"
     AVX2 = "avx2"
     PORTABLE = "portable"
 
+    @property
+    def includes(self) -> tuple[Isa, ...]:
+        """The instruction sets whose code runs on this one, best first."""
+        every = tuple(Isa)
+        return every[every.index(self) :]
+
 
 REQUIRED_FEATURES: dict[Isa, frozenset[str]] = {
+    Isa.AVX512_VNNI: frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "avx2", "fma", "f16c"}),
     Isa.AVX2: frozenset({"avx2", "fma", "f16c"}),
     Isa.PORTABLE: frozenset(),
 }
+_BEYOND_AVX2 = ("avx512", "avx10", "avxvnni", "avxifma", "amx", "evex512")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +74,19 @@ class Machine:
     def for_isa(cls, host: HostFeatures, isa: Isa) -> Machine:
         """The machine to compile for; ValueError names the features that the host lacks for `isa`.
 
-        A portable build on x86-64 targets the baseline CPU, so that it runs, and is tested, without AVX.
+        A portable build on x86-64 targets the baseline CPU, so that it runs, and is tested, without AVX. An AVX2
+        build keeps to what machines without AVX-512 have, so that it is tested as they run it.
         """
         lacking = host.missing(isa)
         if lacking:
             raise ValueError(f"isa {isa} needs {', '.join(sorted(lacking))}, which {host.cpu} lacks")
         if isa is Isa.PORTABLE and host.arch == "x86_64":
             return cls(isa, host.triple, "x86-64", "", host.os)
-        return cls(isa, host.triple, host.cpu, ",".join(f"+{f}" for f in sorted(host.features)), host.os)
+        kept, dropped = set(host.features), set[str]()
+        if isa is Isa.AVX2:
+            dropped = {f for f in kept if f.startswith(_BEYOND_AVX2)}
+        features = [f"{'-' if f in dropped else '+'}{f}" for f in sorted(kept)]
+        return cls(isa, host.triple, host.cpu, ",".join(features), host.os)
 
     @property
     def arch(self) -> str:

@@ -24,7 +24,7 @@ from typing import Any
 
 from minfer_kernels.cpu.decoders.protocol import Decoder, Step
 from minfer_kernels.cpu.decoders.steps import identity, zero
-from minfer_kernels.cpu.simd import fma, inline, load_f16x8, load_f32, splat_f32x8, to_f32x8
+from minfer_kernels.cpu.simd import fma, inline, load_f16x8, load_f32, splat_f32x8, to_f32
 from minfer_kernels.cpu.simd.ints import (
     dot_of,
     even_doubled,
@@ -125,8 +125,8 @@ def _close_with_minimum(fmt: str) -> Step:
     @inline
     def close(block: Any, b: Any, x: Any, k: Any, sums: Any, offsets: Any, acc: Any) -> Any:
         dx = splat_f32x8(load_f32(x + k + 4 * b))
-        acc = fma(load_f16x8(block + d_at) * dx, to_f32x8(sums), acc)
-        return fma(load_f16x8(block + dmin_at) * dx, to_f32x8(zero_i32x8() - offsets), acc)
+        acc = fma(load_f16x8(block + d_at) * dx, to_f32(sums), acc)
+        return fma(load_f16x8(block + dmin_at) * dx, to_f32(zero_i32x8() - offsets), acc)
 
     return close
 
@@ -137,6 +137,6 @@ def _close_centred(fmt: str) -> Step:
     @inline
     def close(block: Any, b: Any, x: Any, k: Any, sums: Any, offsets: Any, acc: Any) -> Any:
         scale = load_f16x8(block + d_at) * splat_f32x8(load_f32(x + k + 4 * b))
-        return fma(scale, to_f32x8(sums - times_power_of_two(offsets, centre_bits)), acc)
+        return fma(scale, to_f32(sums - times_power_of_two(offsets, centre_bits)), acc)
 
     return close

@@ -8,7 +8,7 @@ from typing import Any
 from minfer_ir.formats import BlockFormat
 from minfer_kernels.cpu.decoders.protocol import Step
 from minfer_kernels.cpu.decoders.steps import splat_f16
-from minfer_kernels.cpu.simd import f32, inline, load_u8, splat_f32x8, splat_i32x8, to_f32x8
+from minfer_kernels.cpu.simd import f32, inline, load_u8, splat_f32x8, splat_i32x8, to_f32
 from minfer_kernels.cpu.simd.ints import bit_field, load_u8x8, times_power_of_two
 from minfer_kernels.cpu.weights.layouts import block_offset
 
@@ -24,7 +24,7 @@ def _affine(scale_and_minimum: Callable[[BlockFormat], Step], quants: Callable[[
         def eight(row: Any, i: Any) -> Any:
             block, r = row + i // 256 * block_bytes, i % 256
             scale, minimum = small(block, r)
-            scaled = splat_f16(block + d_at) * splat_f32x8(f32(scale)) * to_f32x8(quants_at(block, r))
+            scaled = splat_f16(block + d_at) * splat_f32x8(f32(scale)) * to_f32(quants_at(block, r))
             return scaled - splat_f16(block + dmin_at) * splat_f32x8(f32(minimum))
 
         return eight
@@ -43,7 +43,7 @@ def _centred(scales: Callable[[BlockFormat], Step], quants: Callable[[BlockForma
         def eight(row: Any, i: Any) -> Any:
             block, r = row + i // 256 * block_bytes, i % 256
             scaled = splat_f16(block + d_at) * splat_f32x8(f32(scale(block, r)))
-            return scaled * to_f32x8(quants_at(block, r) - splat_i32x8(centre))
+            return scaled * to_f32(quants_at(block, r) - splat_i32x8(centre))
 
         return eight
 

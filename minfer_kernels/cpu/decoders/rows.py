@@ -25,7 +25,7 @@ from minfer_kernels.cpu.simd import (
     load_u8,
     splat_f32x8,
     splat_i32x8,
-    to_f32x8,
+    to_f32,
 )
 from minfer_kernels.cpu.simd.ints import bit_field, bits_of_byte, load_u8x8, look_up_of, times_power_of_two
 from minfer_kernels.cpu.weights.layouts import block_offset
@@ -87,7 +87,7 @@ def _centred(centre: int) -> Callable[[BlockFormat], Step]:
         @inline
         def eight(row: Any, i: Any) -> Any:
             block = row + i // 32 * block_bytes
-            return splat_f16(block) * to_f32x8(quants(block, i % 32) - splat_i32x8(centre))
+            return splat_f16(block) * to_f32(quants(block, i % 32) - splat_i32x8(centre))
 
         return eight
 
@@ -100,7 +100,7 @@ def _with_minimum(fmt: BlockFormat) -> Step:
     @inline
     def eight(row: Any, i: Any) -> Any:
         block = row + i // 32 * block_bytes
-        return splat_f16(block) * to_f32x8(quants(block, i % 32)) + splat_f16(block + m_at)
+        return splat_f16(block) * to_f32(quants(block, i % 32)) + splat_f16(block + m_at)
 
     return eight
 
@@ -111,7 +111,7 @@ def _signed_bytes(fmt: BlockFormat) -> Step:
     @inline
     def eight(row: Any, i: Any) -> Any:
         block = row + i // 32 * block_bytes
-        return splat_f16(block) * to_f32x8(load_i8x8(block + qs + i % 32))
+        return splat_f16(block) * to_f32(load_i8x8(block + qs + i % 32))
 
     return eight
 
@@ -122,7 +122,7 @@ def _levels(fmt: BlockFormat) -> Step:
     @inline
     def eight(row: Any, i: Any) -> Any:
         block = row + i // 32 * block_bytes
-        return splat_f16(block) * to_f32x8(_iq4_level(quants(block, i % 32)))
+        return splat_f16(block) * to_f32(_iq4_level(quants(block, i % 32)))
 
     return eight
 

@@ -16,7 +16,7 @@ from typing import Any
 from minfer_ir.formats.iq import IQ4_LEVELS
 from minfer_kernels.cpu.decoders.protocol import Decoder, Step
 from minfer_kernels.cpu.decoders.steps import identity, no_offsets, zero
-from minfer_kernels.cpu.simd import f32, fma, inline, load_f16x8, load_f32, splat_f32x8, to_f32x8
+from minfer_kernels.cpu.simd import f32, fma, inline, load_f16x8, load_f32, splat_f32x8, to_f32
 from minfer_kernels.cpu.simd.ints import (
     dot_of,
     load_i8_run,
@@ -66,7 +66,7 @@ def _close_with_minimum(fmt: str) -> Step:
     @inline
     def close(block: Any, b: Any, x: Any, k: Any, sums: Any, _offsets: Any, acc: Any) -> Any:
         scale = load_f16x8(block + d_at) * splat_f32x8(load_f32(x + k + 4 * b))
-        acc = fma(scale, to_f32x8(sums), acc)
+        acc = fma(scale, to_f32(sums), acc)
         return fma(load_f16x8(block + m_at), splat_f32x8(load_f32(x + k + k // 8 + 4 * b)), acc)
 
     return close
@@ -79,7 +79,7 @@ def _close_centred(fmt: str, centre: int) -> Step:
     @inline
     def close(block: Any, b: Any, x: Any, k: Any, sums: Any, _offsets: Any, acc: Any) -> Any:
         d = load_f16x8(block + d_at)
-        acc = fma(d * splat_f32x8(load_f32(x + k + 4 * b)), to_f32x8(sums), acc)
+        acc = fma(d * splat_f32x8(load_f32(x + k + 4 * b)), to_f32(sums), acc)
         if centre == 0:
             return acc
         return fma(d, splat_f32x8(offset * load_f32(x + k + k // 8 + 4 * b)), acc)

@@ -2,13 +2,16 @@
 
 A `Vec` is a Numba type whose machine representation is an LLVM vector. An `Op` is a primitive with fixed
 operand types; its LLVM code is chosen, while a kernel compiles, by the instruction set of the `Machine` that
-the compile context carries. Only kernel modules import this: a process with a warm cache never does.
+the compile context carries. Vectors of eight and of sixteen 32-bit lanes work on every instruction set: LLVM
+splits what the machine's registers don't hold. Only kernel modules import this: a process with a warm cache
+never does.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
@@ -28,12 +31,6 @@ I32 = ir.IntType(32)
 I64 = ir.IntType(64)
 F32 = ir.FloatType()
 F16 = ir.HalfType()
-V8F32 = ir.VectorType(F32, 8)
-V8F16 = ir.VectorType(F16, 8)
-V8I32 = ir.VectorType(I32, 8)
-V8I16 = ir.VectorType(I16, 8)
-V8I8 = ir.VectorType(I8, 8)
-
 
 _INPLACE = {
     operator.add: operator.iadd,
@@ -71,6 +68,33 @@ i32x8 = Vec("i32x8", I32, 8)
 i16x16 = Vec("i16x16", I16, 16)
 i8x32 = Vec("i8x32", I8, 32)
 mask8 = Vec("mask8", I1, 8)
+f32x16 = Vec("f32x16", F32, 16)
+i32x16 = Vec("i32x16", I32, 16)
+i16x32 = Vec("i16x32", I16, 32)
+i8x64 = Vec("i8x64", I8, 64)
+mask16 = Vec("mask16", I1, 16)
+
+_WIDENED = {f32x8: f32x16, i32x8: i32x16, i16x16: i16x32, i8x32: i8x64, mask8: mask16}
+
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """The vectors of `n` float32 or int32 lanes; a narrower number fills as many bits as `n` of 32 where it can."""
+
+    n: int
+    f32: Vec
+    i32: Vec
+    i16: Vec
+    i8: Vec
+    mask: Vec
+
+    def of(self, lane: ir.Type) -> ir.VectorType:
+        """The LLVM vector of `n` lanes of another type."""
+        return ir.VectorType(lane, self.n)
+
+
+WIDTHS = (Width(8, f32x8, i32x8, i16x16, i8x32, mask8), Width(16, f32x16, i32x16, i16x32, i8x64, mask16))
+"""Eight lanes and sixteen: primitives whose operands do not tell their width are made once for each."""
 
 i64 = types.int64
 i32 = types.int32
@@ -91,7 +115,7 @@ class Op:
         self.emitters: dict[Isa, Emit] = {Isa.PORTABLE: emit}
 
     def variant(self, isa: Isa) -> Callable[[Emit], Emit]:
-        """Register the decorated emitter for `isa`; other instruction sets keep the portable one."""
+        """Register the decorated emitter for `isa` and what includes it; others keep the portable one."""
 
         def register(emit: Emit) -> Emit:
             self.emitters[isa] = emit
@@ -101,7 +125,7 @@ class Op:
 
     def emit(self, machine: Machine, builder: ir.IRBuilder, args: Sequence[Any]) -> Any:
         """Emit the primitive's code for `machine`."""
-        emit = self.emitters.get(machine.isa, self.emitters[Isa.PORTABLE])
+        emit = next(self.emitters[isa] for isa in machine.isa.includes if isa in self.emitters)
         return emit(builder, machine, *args) if self.by_machine else emit(builder, *args)
 
     def __call__(self, *_operands: Any) -> Any:
@@ -112,29 +136,51 @@ class Op:
         return f"Op({self.name})"
 
 
-def op(result: Any, *operands: Any, operators: Sequence[Any] = (), by_machine: bool = False) -> Callable[[Emit], Op]:
-    """Make a primitive from an emitter, typed `result(*operands)`; `operators` (say `operator.add`) also mean it."""
+def op(
+    result: Any,
+    *operands: Any,
+    operators: Sequence[Any] = (),
+    by_machine: bool = False,
+    both_widths: bool = False,
+    name: str | None = None,
+) -> Callable[[Emit], Op]:
+    """Make a primitive from an emitter, typed `result(*operands)`; `operators` (say `operator.add`) also mean it.
+
+    With `both_widths` the primitive takes the sixteen-lane vectors in place of the eight-lane ones too: its
+    emitter goes by the types of the LLVM values that it gets.
+    """
+    cases = [signature(result, *operands)]
+    if both_widths:
+        cases.append(signature(widened(result), *map(widened, operands)))
 
     def wrap(emit: Emit) -> Op:
-        primitive = Op(emit.__name__, emit, by_machine)
-        case = signature(result, *operands)
-        template = type(f"{emit.__name__}_typing", (ConcreteTemplate,), {"key": primitive, "cases": [case]})
+        primitive = Op(name or emit.__name__, emit, by_machine)
+        template = type(f"{primitive.name}_typing", (ConcreteTemplate,), {"key": primitive, "cases": cases})
         infer_global(primitive, types.Function(template))
 
         def lower(context: Any, builder: ir.IRBuilder, _sig: Any, args: Sequence[Any]) -> Any:
             value = primitive.emit(context.machine, builder, args)
             return context.get_dummy_value() if value is None else value
 
-        lowering_registry.lower(primitive, *operands)(lower)
+        for case in cases:
+            lowering_registry.lower(primitive, *case.args)(lower)
         inplace = [_INPLACE[operation] for operation in operators if operation in _INPLACE]
         for operation in (*operators, *inplace):
-            typing = type(f"{emit.__name__}_operator", (ConcreteTemplate,), {"key": operation, "cases": [case]})
+            typing = type(f"{primitive.name}_operator", (ConcreteTemplate,), {"key": operation, "cases": cases})
             register: Any = infer_global(operation)
             register(typing)
-            lowering_registry.lower(operation, *operands)(lower)
+            for case in cases:
+                lowering_registry.lower(operation, *case.args)(lower)
         return primitive
 
     return wrap
+
+
+def widened(operand: Any) -> Any:
+    """The sixteen-lane counterpart of a type: of a vector, a tuple of them, or itself."""
+    if isinstance(operand, types.UniTuple):
+        return types.UniTuple(widened(operand.dtype), operand.count)
+    return _WIDENED.get(operand, operand)
 
 
 def inline(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -202,6 +248,17 @@ def splat(b: ir.IRBuilder, scalar: Any, vector: ir.VectorType) -> Any:
     undefined = ir.Constant(vector, ir.Undefined)
     first = b.insert_element(undefined, scalar, ir.Constant(I32, 0))
     return b.shuffle_vector(first, undefined, const(ir.VectorType(I32, vector.count), 0))
+
+
+def as_lanes(vector: ir.VectorType, lane: ir.Type) -> ir.VectorType:
+    """The vector type of as many lanes of another type."""
+    return ir.VectorType(lane, vector.count)
+
+
+def suffix(vector: ir.VectorType) -> str:
+    """The vector type as intrinsics spell it, e.g. `v8f32`."""
+    lane = vector.element
+    return f"v{vector.count}{f'i{lane.width}' if isinstance(lane, ir.IntType) else 'f32'}"
 
 
 def shuffle(b: ir.IRBuilder, x: Any, order: Sequence[int]) -> Any:

@@ -22,7 +22,7 @@ from minfer_kernels.cpu.simd import (
     store_i8x8,
     store_i16,
     sum_lanes_i32,
-    to_i32x8,
+    to_i32,
 )
 
 SMALLEST_AMAX = np.float32(1e-36)
@@ -45,7 +45,7 @@ def inverse_scale_of(amax: Any) -> Any:
 @inline
 def quantized_lanes(x: Any, inverse: Any) -> Any:
     """x * inverse rounded to nearest, halves to even, as int32."""
-    return to_i32x8(round_even(x * inverse))
+    return to_i32(round_even(x * inverse))
 
 
 @inline
