@@ -29,14 +29,14 @@ from minfer_kernels.cpu.simd.core import (
 @op(i64, mask8, both_widths=True)
 def any_lane(b: ir.IRBuilder, mask: Any) -> Any:
     """1 when some lane is set."""
-    bits = b.bitcast(mask, ir.IntType(mask.type.count))
+    bits: Any = b.bitcast(mask, ir.IntType(mask.type.count))
     return b.zext(b.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)), I64)
 
 
 @op(i64, mask8, both_widths=True)
 def all_lanes(b: ir.IRBuilder, mask: Any) -> Any:
     """1 when every lane is set."""
-    bits = b.bitcast(mask, ir.IntType(mask.type.count))
+    bits: Any = b.bitcast(mask, ir.IntType(mask.type.count))
     return b.zext(b.icmp_unsigned("==", bits, ir.Constant(bits.type, -1)), I64)
 
 
