@@ -20,6 +20,13 @@ class BackendError(RuntimeError):
     """A backend can't do what was asked; the message has the actual values."""
 
 
+class NonFiniteWeightError(BackendError):
+    """A weight that a backend was to take in has a scale, or a value, that is NaN or infinite."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"weight {key}: a scale (or value) is NaN or infinite")
+
+
 @dataclass(frozen=True, slots=True)
 class BufRef:
     """A window of a backend's buffer: `length` bytes from `offset`, walked with byte `strides`."""
@@ -37,7 +44,8 @@ class Capabilities:
     `activation_formats` maps a weight format's name to the activation type its matmul reads ("f32" when it
     reads floats): legalization inserts `quantize_act` from it. `layouts`: which operand strides its kernels
     walk: "any", "rows" (axis 0 with any stride, the rest contiguous) or "contiguous". `window_modes`: attention
-    windows that it can walk. `weight_concat`: it can stack weights into one.
+    windows that it can walk. `weight_concat`: it can stack weights into one. `checks_weights`: taking a weight in, it
+    raises NonFiniteWeightError for what isn't finite, so that nobody need look beforehand.
     """
 
     activation_formats: Mapping[str, str]
@@ -45,6 +53,7 @@ class Capabilities:
     window_modes: tuple[str, ...]
     layouts: Literal["any", "rows", "contiguous"] = "rows"
     weight_concat: bool = False
+    checks_weights: bool = False
 
 
 @dataclass(frozen=True, slots=True)

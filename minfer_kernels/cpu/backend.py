@@ -25,6 +25,7 @@ from minfer_kernels.cpu.runner.tape import Tape, TapeBuilder
 from minfer_kernels.cpu.runner.threads import ThreadPool
 from minfer_kernels.cpu.weights.held import CpuWeight, make_weight, weight_bytes
 from minfer_kernels.cpu.weights.layouts import activation_format
+from minfer_kernels.cpu.weights.packer import WeightPacker
 
 
 class CpuBackend(HostBackend):
@@ -37,6 +38,7 @@ class CpuBackend(HostBackend):
         window_modes=("causal", "span", "map"),
         layouts="rows",
         weight_concat=True,
+        checks_weights=True,
     )
 
     def __init__(self, library: KernelLibrary, n_threads: int) -> None:
@@ -52,6 +54,10 @@ class CpuBackend(HostBackend):
         """The worker threads, started with the first program: looking at a plan needs none."""
         return ThreadPool(self.library, self.n_threads)
 
+    @cached_property
+    def _packer(self) -> WeightPacker:
+        return WeightPacker(self.library, self.threads)
+
     def supports(self, op: str, attrs: Any, out: TensorType, operands: Sequence[TensorType]) -> str | None:
         """None, or why no kernel takes these types."""
         return why_not(op, attrs, out, operands)
@@ -59,8 +65,8 @@ class CpuBackend(HostBackend):
     def register_weight(
         self, key: str, dtype: Format, shape: Shape, parts: Sequence[Bytes], uses: frozenset[str]
     ) -> int:
-        """Pack, copy or decode the weight, as its uses need."""
-        self._weights.append(make_weight(key, dtype, shape, parts, uses))
+        """Pack, copy or decode the weight, as its uses need; NonFiniteWeightError for a NaN or infinite scale."""
+        self._weights.append(make_weight(key, dtype, shape, parts, uses, self._packer))
         return len(self._weights) - 1
 
     def weight_bytes(self) -> int:

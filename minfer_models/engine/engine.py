@@ -16,7 +16,7 @@ from minfer_ir.memory.report import MemoryReport
 from minfer_ir.params import GraphParams, WindowMode
 from minfer_ir.passes.base import Lowering, LoweringError
 from minfer_ir.passes.pipeline import lower
-from minfer_ir.runtime.backend import Backend
+from minfer_ir.runtime.backend import Backend, NonFiniteWeightError
 from minfer_ir.runtime.executable import Executable
 from minfer_ir.runtime.probe import Probe
 from minfer_ir.runtime.resources import Resources
@@ -46,7 +46,9 @@ class Engine:
         self.model, self.options = model, options
         self.n_ctx = options.context(model.config)
         self.chunk = options.most_rows(model.config)
-        self.resources = Resources(backends, CheckedWeights(model.file, on_weight), probe, options.budget)
+        looked_at = all(backend.capabilities.checks_weights for backend in backends)
+        self._weights = CheckedWeights(model.file, on_weight, check=not looked_at)
+        self.resources = Resources(backends, self._weights, probe, options.budget)
         self.graphs: GraphCache[Lowering] = GraphCache(self._lower, on_evict=self._trim)
         self.kv = KvStore(self.n_ctx)
         self.lock = RLock()
@@ -148,7 +150,11 @@ class Engine:
 
     def _lower(self, params: GraphParams) -> Lowering:
         self.resources.probe.hit("cache.build")
-        return lower(params, self.model.graph, self.resources)
+        try:
+            return lower(params, self.model.graph, self.resources)
+        except NonFiniteWeightError:
+            self._weights.refuse()
+            raise
 
     def _trim(self, evicted: Lowering) -> None:
         """Give back the pool buffers that no cached graph refers to; the evicted one can't run any more."""

@@ -13,7 +13,7 @@ from minfer_ir.params import GraphParams
 from minfer_models.arch import Architecture, architecture_of
 from minfer_models.arch.config import ModelConfig, read_config
 from minfer_models.arch.tensors import TensorFormat, check_tensors
-from minfer_models.gguf import GGUFFile, check_rows, open_gguf
+from minfer_models.gguf import GGUFFile, check_finite, check_rows, open_gguf
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,15 @@ RELEASE_EVERY = 16 << 20
 
 
 class CheckedWeights:
-    """The file's rows, each tensor looked over for NaN and Inf when it's first read.
+    """The file's rows, none of which reaches a plan with a NaN or infinite scale.
 
-    `on_read` hears the name and bytes of every tensor that is read.
+    Each tensor is looked over when it's first read, unless `check` is False: then whoever takes the rows in does that
+    on the way, and `refuse` names what it found. `on_read` hears the name and bytes of every tensor that is read.
     """
 
-    def __init__(self, file: GGUFFile, on_read: Callable[[str, int], None] | None = None) -> None:
-        self._file, self._on_read = file, on_read
-        self._checked: set[str] = set()
+    def __init__(self, file: GGUFFile, on_read: Callable[[str, int], None] | None = None, check: bool = True) -> None:
+        self._file, self._on_read, self._check = file, on_read, check
+        self._read: set[str] = set()
         self._since_release = 0
 
     def rows(self, key: str) -> Bytes:
@@ -70,9 +71,14 @@ class CheckedWeights:
         if self._since_release > RELEASE_EVERY:
             self._file.release_pages()
             self._since_release = 0
-        if key not in self._checked:
-            check_rows(self._file, key, fmt, rows)
-            self._checked.add(key)
+        if key not in self._read:
+            if self._check:
+                check_rows(self._file, key, fmt, rows)
+            self._read.add(key)
             if self._on_read is not None:
                 self._on_read(key, rows.nbytes)
         return rows
+
+    def refuse(self) -> None:
+        """Raise GGUFError for the first block, of all tensors read so far, that isn't finite."""
+        check_finite(self._file, self._read)

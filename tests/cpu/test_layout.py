@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from minfer_ir.formats import FORMATS, Q4_1
 from minfer_kernels.cpu.decoders.kquants import CENTRE_BITS
 from minfer_kernels.cpu.weights.layouts import LAYOUTS, ROWS, WeightLayout, activation_format, layout_of
+from minfer_kernels.cpu.weights.moves import PLANE_GROUP
 from minfer_kernels.cpu.weights.packing import ALIGNMENT, PackedWeight, pack, unpack
-from minfer_kernels.cpu.weights.plane_bits import PLANE_GROUP, regroup
+from minfer_kernels.cpu.weights.plane_bits import regroup
 
 Bytes = NDArray[np.uint8]
 

@@ -77,6 +77,30 @@ def load_u8(b: ir.IRBuilder, p: Any) -> Any:
     return b.zext(load(b, p, I8, 1), I64)
 
 
+@op(void, i64, i64)
+def store_i8(b: ir.IRBuilder, p: Any, x: Any) -> None:
+    """Store the low byte of an int64."""
+    store(b, p, b.trunc(x, I8), 1)
+
+
+@op(i64, i64)
+def load_u16(b: ir.IRBuilder, p: Any) -> Any:
+    """The two bytes at p, which may lie anywhere, as int64."""
+    return b.zext(load(b, p, I16, 1), I64)
+
+
+@op(i64, i64)
+def load_u32(b: ir.IRBuilder, p: Any) -> Any:
+    """The four bytes at p, which may lie anywhere, as int64."""
+    return b.zext(load(b, p, I32, 1), I64)
+
+
+@op(i64, i64)
+def load_u64(b: ir.IRBuilder, p: Any) -> Any:
+    """The eight bytes at p, which may lie anywhere; the highest bit is the sign."""
+    return load(b, p, I64, 1)
+
+
 @op(i64, f32)
 def bits_of_f32(b: ir.IRBuilder, x: Any) -> Any:
     """The bit pattern of a float32, zero-extended."""

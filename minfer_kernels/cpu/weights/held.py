@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer_ir.formats.base import Bytes, Format
+from minfer_ir.runtime.backend import NonFiniteWeightError
 from minfer_ir.types import Shape
 from minfer_kernels.cpu.weights.layouts import layout_of
-from minfer_kernels.cpu.weights.packing import PackedWeight, pack
+from minfer_kernels.cpu.weights.packer import WeightPacker
+from minfer_kernels.cpu.weights.packing import PackedWeight
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,19 @@ class CpuWeight:
         return f"{self.key} {self.format.name}[{dims}]: {'; '.join(filter(None, forms))}"
 
 
-def make_weight(key: str, fmt: Format, shape: Shape, parts: Sequence[Bytes], uses: frozenset[str]) -> CpuWeight:
-    """A weight in the forms that `uses` (op names) need. Parts are stacked along their rows."""
-    packed = pack(fmt, parts, shape[-1]) if "matmul" in uses else None
-    rows = np.concatenate(list(parts)) if "get_rows" in uses else None
+def make_weight(
+    key: str, fmt: Format, shape: Shape, parts: Sequence[Bytes], uses: frozenset[str], packer: WeightPacker
+) -> CpuWeight:
+    """A weight in the forms that `uses` (op names) need. Parts are stacked along their rows.
+
+    Raises NonFiniteWeightError for a scale, or value of a float format, that is NaN or infinite.
+    """
+    packed = packer.pack(key, fmt, parts, shape[-1]) if "matmul" in uses else None
+    rows = packer.copy(key, fmt, parts, shape[-1]) if "get_rows" in uses else None
     values = None
     if uses - {"matmul", "get_rows"}:
+        if any(fmt.find_nonfinite(p) is not None for p in parts):
+            raise NonFiniteWeightError(key)
         values = np.concatenate([fmt.decode(p).reshape(-1) for p in parts]).reshape(shape)
     return CpuWeight(key, fmt, shape, packed, rows, values)
 

@@ -1,8 +1,7 @@
 """Packing: GGUF rows of blocks into the interleaved groups of a `WeightLayout`, and back for tests.
 
 Both directions walk the rows in pieces that stay in a core's cache, so the peak is the packed buffer plus a
-few hundred KiB. What moves where is data (`_MOVES`): a field of the GGUF block is taken as it is, its bit
-planes are regrouped, or a named pair of functions unpacks and repacks the small scales of K-quants.
+few hundred KiB. What moves where is data (`weights.moves`).
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer_ir.formats import BlockFormat, Format
-from minfer_kernels.cpu.weights.layouts import Field, WeightLayout, block_offset, layout_of
-from minfer_kernels.cpu.weights.plane_bits import PLANE_GROUP, regroup
+from minfer_ir.formats import Format
+from minfer_kernels.cpu.weights.layouts import Field, WeightLayout, layout_of
+from minfer_kernels.cpu.weights.moves import PLANE_GROUP, Move, moves_of, source_bytes
+from minfer_kernels.cpu.weights.plane_bits import regroup
 from minfer_kernels.cpu.weights.scale_bits import join_k4, join_q3, split_k4, split_q3
 
 Bytes = NDArray[np.uint8]
@@ -40,41 +40,9 @@ class PackedWeight:
         return self.buffer.ctypes.data
 
 
-@dataclass(frozen=True, slots=True)
-class _Move:
-    """GGUF field `source` to packed fields; `group` bytes a plane run in GGUF (0: whole bytes, taken as they are)."""
-
-    source: str
-    fields: tuple[str, ...]
-    group: int = 0
-    split: Transform | None = None
-    join: Callable[..., Bytes] | None = None
-
-
-_Q4 = _Move("qs", ("q4",), 16)
-_Q1 = _Move("qh", ("q1",), 1)
-_K4 = _Move("qs", ("q4",), 32)
-_K2 = _Move("qs", ("q2",), 32)
-_K_SCALES = _Move("scales", ("scales", "mins"), split=split_k4, join=join_k4)
-_D, _M, _DMIN = _Move("d", ("d",)), _Move("m", ("m",)), _Move("dmin", ("dmin",))
-
-_MOVES: dict[str, tuple[_Move, ...]] = {
-    "Q4_0": (_Q4, _D),
-    "Q4_1": (_Q4, _D, _M),
-    "Q5_0": (_Q4, _Q1, _D),
-    "Q5_1": (_Q4, _Q1, _D, _M),
-    "Q8_0": (_Move("qs", ("q8",)), _D),
-    "IQ4_NL": (_Q4, _D),
-    "Q2_K": (_K2, _Move("scales", ("scales",)), _D, _DMIN),
-    "Q3_K": (
-        _K2,
-        _Move("hmask", ("q1",), 32),
-        _Move("scales", ("scales",), split=split_q3, join=join_q3),
-        _D,
-    ),
-    "Q4_K": (_K4, _K_SCALES, _D, _DMIN),
-    "Q5_K": (_K4, _Move("qh", ("q1",), 32), _K_SCALES, _D, _DMIN),
-    "Q6_K": (_Move("ql", ("q4",), 64), _Move("qh", ("q2",), 32), _Move("scales", ("scales",)), _D),
+_UNPACKINGS: dict[str, tuple[Transform, Callable[..., Bytes]]] = {
+    "k4": (split_k4, join_k4),
+    "q3": (split_q3, join_q3),
 }
 
 
@@ -90,19 +58,24 @@ def pack(fmt: Format, raw_parts: Sequence[Bytes], k: int) -> PackedWeight:
         ValueError: `fmt` has no packed layout, or a part is not rows of `k` elements of it.
     """
     layout = layout_of(fmt.name)
-    row_bytes = fmt.row_bytes(k)
-    for index, part in enumerate(raw_parts):
-        if part.dtype != np.uint8 or part.ndim != 2 or part.shape[1] != row_bytes:
-            raise ValueError(
-                f"part {index} of a packed {fmt.name} weight is {part.dtype} {part.shape}, "
-                f"expected uint8 rows of {row_bytes} bytes ({k} elements)"
-            )
+    check_parts(fmt, raw_parts, k)
     n = sum(len(part) for part in raw_parts)
     packed = PackedWeight(layout, n, k, _aligned_empty(layout.nbytes(n, k)))
     groups = _group_blocks(packed)
     for first, rows in _pieces(raw_parts, layout.rows):
         _pack_rows(fmt, layout, rows, groups[first // layout.rows :])
     return packed
+
+
+def check_parts(fmt: Format, parts: Sequence[Bytes], k: int) -> None:
+    """Raise ValueError unless every part is uint8 rows of `k` elements of `fmt`."""
+    row_bytes = fmt.row_bytes(k)
+    for index, part in enumerate(parts):
+        if part.dtype != np.uint8 or part.ndim != 2 or part.shape[1] != row_bytes:
+            raise ValueError(
+                f"part {index} of a packed {fmt.name} weight is {part.dtype} {part.shape}, "
+                f"expected uint8 rows of {row_bytes} bytes ({k} elements)"
+            )
 
 
 def unpack(fmt: Format, packed: PackedWeight) -> Bytes:
@@ -153,9 +126,9 @@ def _pack_rows(fmt: Format, layout: WeightLayout, rows: Bytes, groups: Bytes) ->
     """Pack `rows [8 * g, row_bytes]` into the first g of `groups [.., n_blocks, block_bytes]`."""
     blocks = rows.reshape(len(rows), -1, fmt.block_bytes)
     groups = groups[: len(rows) // layout.rows]
-    for move in _moves(layout):
-        source = np.ascontiguousarray(blocks[..., _source_bytes(fmt, move)])
-        for name, numbers in zip(move.fields, move.split(source) if move.split else (source,), strict=True):
+    for move in moves_of(layout):
+        source = np.ascontiguousarray(blocks[..., source_bytes(fmt, move)])
+        for name, numbers in zip(move.fields, _split(move, source), strict=True):
             field = layout.field(name)
             target = _interleaved(layout, field, groups)
             by_unit = numbers.view(_unit_dtype(field)).reshape(-1, field.row_bytes // field.unit).T
@@ -167,7 +140,7 @@ def _pack_rows(fmt: Format, layout: WeightLayout, rows: Bytes, groups: Bytes) ->
 
 def _unpack_rows(fmt: Format, layout: WeightLayout, groups: Bytes) -> Bytes:
     blocks = np.empty((len(groups) * layout.rows, groups.shape[1], fmt.block_bytes), np.uint8)
-    for move in _moves(layout):
+    for move in moves_of(layout):
         sources = []
         for name in move.fields:
             field = layout.field(name)
@@ -177,20 +150,16 @@ def _unpack_rows(fmt: Format, layout: WeightLayout, groups: Bytes) -> Bytes:
             if move.group and move.group != PLANE_GROUP[field.bits]:
                 by_unit = regroup(by_unit, field.bits, PLANE_GROUP[field.bits], move.group)
             sources.append(np.ascontiguousarray(by_unit.T).view(np.uint8).reshape(*blocks.shape[:2], -1))
-        blocks[..., _source_bytes(fmt, move)] = move.join(*sources) if move.join else sources[0]
+        blocks[..., source_bytes(fmt, move)] = _joined(move, sources)
     return blocks.reshape(len(blocks), -1)
 
 
-def _moves(layout: WeightLayout) -> tuple[_Move, ...]:
-    return _MOVES.get(layout.format, (_Move("", ("values",)),))
+def _split(move: Move, source: Bytes) -> tuple[Bytes, ...]:
+    return _UNPACKINGS[move.unpacking][0](source) if move.unpacking else (source,)
 
 
-def _source_bytes(fmt: Format, move: _Move) -> slice:
-    """Where the moved field lies in a GGUF block."""
-    if not isinstance(fmt, BlockFormat):
-        return slice(0, fmt.block_bytes)
-    offset = block_offset(fmt, move.source)
-    return slice(offset, offset + fmt.layout[move.source].itemsize)
+def _joined(move: Move, sources: Sequence[Bytes]) -> Bytes:
+    return _UNPACKINGS[move.unpacking][1](*sources) if move.unpacking else sources[0]
 
 
 def _unit_dtype(field: Field) -> np.dtype[np.unsignedinteger]:

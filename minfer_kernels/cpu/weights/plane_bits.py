@@ -2,7 +2,7 @@
 
 A plane of `bits`-wide numbers comes in runs of `group` bytes: the lowest field of all bytes of the run holds
 its first `group` numbers, the next field the next, and so on. GGUF uses groups of 32 or 64 bytes (and of 1 for
-the fifth bits of Q5_0), packed layouts those of `PLANE_GROUP`.
+the fifth bits of Q5_0), packed layouts those of `moves.PLANE_GROUP`.
 
 Four numbers make a *quad*, one per byte of a uint32. Arrays are `[words, blocks]`, so that every numpy
 operation runs along many blocks: packing Q5_0, Q3_K and Q5_K takes half to a third of what byte planes took.
@@ -14,9 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Words = NDArray[np.uint32]
-
-PLANE_GROUP = {4: 16, 2: 4, 1: 4}
-"""Bytes of a run in packed layouts, by bits."""
 
 # One bit of a nibble to each byte, and back: products whose partial terms never meet.
 _SPREAD, _GATHER = np.uint32(0x00204081), np.uint32(0x10204080)

@@ -1,0 +1,98 @@
+"""Taking weights in: packing and copying on the backend's threads, straight from the rows of a file.
+
+Every scale is looked at on the way: it lies beside the quants, so that costs nothing, where another pass would read
+the whole file once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer_ir.formats.base import Bytes, Format
+from minfer_ir.runtime.backend import NonFiniteWeightError
+from minfer_kernels.cpu.compiler.library import KernelLibrary
+from minfer_kernels.cpu.runner.tape import TapeBuilder
+from minfer_kernels.cpu.runner.threads import ThreadPool
+from minfer_kernels.cpu.weights.arena import WeightArena
+from minfer_kernels.cpu.weights.layouts import layout_of
+from minfer_kernels.cpu.weights.pack_program import copy_program, pack_program
+from minfer_kernels.cpu.weights.packing import PackedWeight, check_parts
+
+KERNEL = "pack.pack"
+
+
+class WeightPacker:
+    """Packs and copies weights into memory of its own; one call at a time."""
+
+    def __init__(self, library: KernelLibrary, threads: ThreadPool) -> None:
+        self._library, self._threads = library, threads
+        self._arena = WeightArena()
+
+    def pack(self, key: str, fmt: Format, parts: Sequence[Bytes], k: int) -> PackedWeight:
+        """One weight, or several of the same format stacked row on row, as `fmt`'s layout has it.
+
+        `parts` are GGUF row bytes, uint8 `[n_i, fmt.row_bytes(k)]`. Raises ValueError for parts that are not,
+        NonFiniteWeightError for a scale that is NaN or infinite; `key` is the weight's name.
+        """
+        layout = layout_of(fmt.name)
+        check_parts(fmt, parts, k)
+        n = sum(len(part) for part in parts)
+        buffer = self._arena.take(layout.nbytes(n, k))
+        padding = np.zeros(fmt.row_bytes(k), np.uint8)
+        rows = _row_addresses(parts, padding, layout.groups(n) * layout.rows)
+        self._run(
+            key, buffer, pack_program(layout), rows, layout.rows, k // layout.block, fmt.block_bytes, layout.block_bytes
+        )
+        return PackedWeight(layout, n, k, buffer)
+
+    def copy(self, key: str, fmt: Format, parts: Sequence[Bytes], k: int) -> Bytes:
+        """The rows of `parts` as they are, one array `[n, row_bytes]`. Raises as `pack` does."""
+        check_parts(fmt, parts, k)
+        n, row_bytes = sum(len(part) for part in parts), fmt.row_bytes(k)
+        copied = self._arena.take(n * row_bytes)
+        rows = _row_addresses(parts, copied, n)
+        self._run(key, copied, copy_program(fmt), rows, 1, k // fmt.block_size, fmt.block_bytes, fmt.block_bytes)
+        return copied.reshape(n, row_bytes)
+
+    def _run(
+        self,
+        key: str,
+        out: Bytes,
+        program: NDArray[np.int64],
+        row_addresses: NDArray[np.int64],
+        rows: int,
+        n_blocks: int,
+        source_bytes: int,
+        block_bytes: int,
+    ) -> None:
+        nonfinite = np.zeros(self._threads.n_threads, np.int64)
+        tape = TapeBuilder(self._library)
+        tape.emit(
+            KERNEL,
+            rows_at=row_addresses.ctypes.data,
+            out=out.ctypes.data,
+            program=program.ctypes.data,
+            nonfinite=nonfinite.ctypes.data,
+            terms=len(program),
+            rows=rows,
+            n_groups=len(row_addresses) // rows,
+            n_blocks=n_blocks,
+            source_bytes=source_bytes,
+            block_bytes=block_bytes,
+        )
+        self._threads.run(tape.build())
+        if nonfinite.any():
+            raise NonFiniteWeightError(key)
+
+
+def _row_addresses(parts: Sequence[Bytes], padding: Bytes, n: int) -> NDArray[np.int64]:
+    """The address of every row of `parts`, one after another, then that of `padding` up to `n`."""
+    addresses = np.full(n, padding.ctypes.data, np.int64)
+    start = 0
+    for part in parts:
+        addresses[start : start + len(part)] = part.ctypes.data + part.strides[0] * np.arange(len(part))
+        start += len(part)
+    return addresses
