@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
+from minfer_ir.params import DevicePlan
 from minfer_models.bench.machine import peak_bytes
 from minfer_models.bench.workload import BenchError
 from minfer_models.cli.loading import compiling_shown, file_bytes, located, warn_of_threads, weights_shown
@@ -30,6 +32,7 @@ class EngineChoices:
     fusions_off: tuple[str, ...] = ()
     isa: str | None = None
     chunk: int | None = None
+    backend: str = "cpu"
 
     def __post_init__(self) -> None:
         if self.isa is not None and self.isa not in ISAS:
@@ -47,7 +50,17 @@ class EngineChoices:
             fusions_off=frozenset(self.fusions_off),
             isa=self.isa or "auto",
             chunk=EngineOptions().chunk if self.chunk is None else self.chunk,
+            devices=DevicePlan((self.backend,)),
         )
+
+    def load_options(self) -> dict[str, Any]:
+        """As `minfer_models.load` takes them, all but the instruction set; what was left open is left out."""
+        given = {"n_ctx": self.n_ctx, "threads": self.threads, "chunk": self.chunk}
+        return {name: value for name, value in given.items() if value is not None} | {
+            "kv": self.kv,
+            "fusions_off": self.fusions_off,
+            "devices": DevicePlan((self.backend,)),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +99,10 @@ def load_timed(path: Path, choices: EngineChoices, progress: Progress) -> tuple[
     start = perf_counter()
     llm = load(
         path,
-        n_ctx=choices.n_ctx,
-        threads=choices.threads,
-        kv=choices.kv,
-        fusions_off=choices.fusions_off,
-        chunk=choices.chunk,
         settings=settings,
         on_weight=weights_shown(progress, file_bytes(path)),
         on_compile=compiled.show,
+        **choices.load_options(),
     )
     seconds = perf_counter() - start
     per_gb = seconds / (llm.engine.model.file.size / 1e9)

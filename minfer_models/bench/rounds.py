@@ -14,10 +14,11 @@ MOST_REPEATS = 3
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """The samples of one workload by the side's name, in the order of the rounds."""
+    """The samples of one workload by the side's name, in the order of the rounds; `first` is who began each round."""
 
     workload: Workload
     samples: Mapping[str, tuple[Sample, ...]]
+    first: tuple[str, ...]
 
     def seconds(self, side: str) -> list[float]:
         """Seconds of every round of one side."""
@@ -60,12 +61,15 @@ def matched_rounds(
         report(Turn(workload, 0, rounds, side.name))
         side.run(workload)
     found: dict[str, list[Sample]] = {side.name: [] for side in sides}
+    first: list[str] = []
     for number in range(1, rounds + 1):
-        for side in sides if number % 2 else reversed(sides):
+        order = sides if number % 2 else sides[::-1]
+        first.append(order[0].name)
+        for side in order:
             report(Turn(workload, number, rounds, side.name))
             found[side.name].append(_planned_run(side, workload))
         report(Turn(workload, number, rounds, "", {name: samples[-1] for name, samples in found.items()}))
-    return Rounds(workload, {name: tuple(samples) for name, samples in found.items()})
+    return Rounds(workload, {name: tuple(samples) for name, samples in found.items()}, tuple(first))
 
 
 def _planned_run(side: Side, workload: Workload) -> Sample:

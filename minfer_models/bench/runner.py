@@ -15,6 +15,12 @@ from typing import Any
 import numpy as np
 
 SEED = 0
+TEXT = (
+    "The lighthouse keeper wrote down the weather every evening: wind from the north-west, rain until four, then a "
+    "clear sky and a falling glass. On the last page of the book there was a map of the island, with the harbour, two "
+    "wells and a path that nobody had walked since the bridge was lost. He closed it, trimmed the lamp and counted the "
+    "ships. "
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +67,10 @@ class Runner:
         )
 
     def continuation(self, n_prompt: int, n_tokens: int) -> Continuation:
-        """What the model says greedily behind a fixed prompt: `n_tokens` ids; fewer when the context is full."""
+        """What the model says greedily behind `n_prompt` tokens of a fixed text: `n_tokens` ids, or a context full."""
         from minfer_models.engine import TokenSequence
 
-        sampler, ids = self._greedy(), self.prompt(n_prompt)
+        sampler, ids = self._greedy(), self._text(n_prompt)
         token_ids: list[int] = []
         hashes: list[str] = []
         with TokenSequence(self.engine, min(n_prompt + n_tokens, self.engine.n_ctx)) as sequence:
@@ -75,9 +81,44 @@ class Runner:
                 ids = token_ids[-1:]
         return Continuation(tuple(token_ids), tuple(hashes))
 
+    def plan(self, rows: int) -> list[str] | None:
+        """The programs of a forward over `rows` rows as readable lines; None where the engine can't say."""
+        try:
+            programs = self.engine.executable(self.engine.params(rows)).programs
+            return [line for program in programs for line in program.listing()]
+        except (AttributeError, TypeError):
+            return None
+
+    def settings(self) -> dict[str, Any]:
+        """What the engine runs with, as resolved; empty where it can't say."""
+        try:
+            from minfer_models.cli.settings_view import settings_of
+
+            return settings_of(self.llm)
+        except (ImportError, AttributeError):
+            return {}
+
+    def fusions(self) -> list[str]:
+        """The switches of the fusions that may be used; empty where the engine can't say."""
+        try:
+            from minfer_ir.passes.fuse import FUSIONS
+
+            return [name for name in FUSIONS if name not in self.engine.options.fusions_off]
+        except (ImportError, AttributeError):
+            return []
+
+    def sizes(self) -> dict[str, int]:
+        """Tokens of context, and the most rows of one forward."""
+        return {"n_ctx": self.engine.n_ctx, "chunk": self.engine.chunk}
+
     def prompt(self, n: int) -> list[int]:
         """`n` token ids, the same every time."""
         return np.random.default_rng(SEED).integers(0, self.engine.model.config.n_vocab, n).tolist()
+
+    def _text(self, n: int) -> list[int]:
+        """`n` token ids of a text, over and over: near ties are rarer behind it than behind arbitrary tokens."""
+        ids = list(self.llm.tokenizer.encode(TEXT))
+        return (ids * (n // len(ids) + 1))[:n]
 
     def _greedy(self) -> Any:
         from minfer_models.sampling import Sampler, SamplingParams

@@ -11,10 +11,13 @@ import minfer_models
 ROOT = Path(minfer_models.__file__).resolve().parents[1]
 """The tree that this process imports minfer from: a checkout's root, or where packages are installed."""
 
+PACKAGES = ("minfer_ir", "minfer_kernels", "minfer_models", "pyproject.toml")
+"""What decides how a model runs: a changed page of documentation makes no other source."""
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """`commit` is None outside of a git checkout of minfer. `dirty`: tracked files differ from the commit."""
+    """`commit` is None outside of a git checkout of minfer. `dirty`: files of the packages aren't the commit's."""
 
     commit: str | None
     dirty: bool
@@ -26,7 +29,7 @@ class Source:
         if top is None or Path(top).resolve() != root.resolve():
             return cls(None, False)
         commit = _git(root, "rev-parse", "HEAD")
-        dirty = commit is not None and bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
+        dirty = commit is not None and bool(_git(root, "status", "--porcelain", "--", *PACKAGES))
         return cls(commit, dirty)
 
     def __str__(self) -> str:

@@ -15,6 +15,7 @@ Schema = dict[str, Any]
 
 REPORTS = {
     "throughput": "minfer_models.bench.throughput.report:ThroughputReport",
+    "ab": "minfer_models.bench.ab.report:AbReport",
 }
 """Every kind of report and its dataclass. A new subcommand adds a line."""
 

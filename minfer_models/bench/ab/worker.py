@@ -1,0 +1,129 @@
+"""One side of a comparison in a process of its own: `python -P worker.py TREE`, over the `minfer_models` in TREE.
+
+One JSON object a line: requests come on stdin, each with "do" and its arguments, and each is answered on stdout by
+{"result": ...} or {"error": "..."}. The first line says {"ready": where minfer_models was found}. It ends with stdin.
+TREE may be another revision: of `minfer_models` only `load`, `TokenSequence` and the greedy sampler are needed; an
+option that it doesn't know is an error that says so.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, is_dataclass, replace
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+RUNNER = Path(__file__).resolve().parents[1] / "runner.py"
+"""This revision's way to time an engine, by path: `import` would find the other revision's."""
+
+FORESEEN = (ValueError, RuntimeError, OSError, MemoryError)
+"""What says by its message alone what is wrong."""
+
+
+class Worker:
+    """The model once it's loaded, and what may be asked about it."""
+
+    def __init__(self) -> None:
+        self._runner: Any = None
+
+    def load(self, model: str, isa: str | None, backend: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Load with `options`, those of `minfer_models.load`, and say how it stands."""
+        start = perf_counter()
+        llm = _load_function()(model, **_known_options(options, isa, backend))
+        seconds = perf_counter() - start
+        self._runner = _module("minfer_bench_runner", RUNNER).Runner(llm)
+        known = {"settings": self._runner.settings(), "fusions": self._runner.fusions()}
+        return {"seconds": seconds, **known, **self._runner.sizes()}
+
+    def run(self, phase: str, tokens: int, depth: int) -> dict[str, Any]:
+        """One run of a workload."""
+        return asdict(self._runner.run(phase, tokens, depth))
+
+    def continuation(self, n_prompt: int, n_tokens: int) -> dict[str, Any]:
+        """Greedy tokens behind a fixed prompt."""
+        return asdict(self._runner.continuation(n_prompt, n_tokens))
+
+    def plan(self, rows: int) -> list[str] | None:
+        """The listing of a forward."""
+        return self._runner.plan(rows)
+
+
+def serve(requests: Any, reply: Callable[[dict[str, Any]], None]) -> None:
+    """Answer requests until they end."""
+    worker = Worker()
+    for line in requests:
+        request: dict[str, Any] = json.loads(line)
+        try:
+            reply({"result": getattr(worker, request.pop("do"))(**request)})
+        except Exception as error:  # whatever an old revision raises is the asker's to report
+            kind = "" if isinstance(error, FORESEEN) else f"{type(error).__name__}: "
+            reply({"error": " ".join(f"{kind}{error}".split())})
+
+
+def _load_function() -> Callable[..., Any]:
+    try:
+        from minfer_models import load
+    except ImportError:
+        raise ValueError("this revision has no minfer_models.load") from None
+    return load
+
+
+def _known_options(options: Mapping[str, Any], isa: str | None, backend: str) -> dict[str, Any]:
+    """The options as this revision takes them; raises ValueError for one that it doesn't know."""
+    found = dict(options)
+    if backend != "cpu":
+        from minfer_ir.params import DevicePlan
+
+        found["devices"] = DevicePlan((backend,))
+    if isa is not None:
+        found["settings"] = _settings(isa)
+    known = inspect.signature(_load_function()).parameters
+    if unknown := [name for name in found if name not in known]:
+        raise ValueError(f"this revision doesn't know the settings {', '.join(unknown)}")
+    return found
+
+
+def _settings(isa: str) -> Any:
+    from minfer_models.settings import Settings
+
+    settings: Any = Settings.from_env()
+    if not is_dataclass(settings) or "isa" not in {spec.name for spec in fields(settings)}:
+        raise ValueError("this revision doesn't know the setting isa")
+    return replace(settings, isa=isa)  # pyright: ignore[reportArgumentType], whatever class that revision has
+
+
+def _module(name: str, path: Path) -> Any:
+    spec = spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def main(tree: str) -> None:
+    """Serve with the `minfer_models` in `tree`; what that prints goes to stderr, stdout carries replies only."""
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def reply(message: dict[str, Any]) -> None:
+        replies.write(json.dumps(message) + "\n")
+        replies.flush()
+
+    sys.path.insert(0, tree)
+    try:
+        import minfer_models
+    except ImportError as error:
+        reply({"error": f"this revision has no minfer_models ({error})"})
+        return
+    reply({"ready": str(Path(minfer_models.__file__ or "").resolve().parents[1])})
+    serve(sys.stdin, reply)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

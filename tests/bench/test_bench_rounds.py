@@ -1,0 +1,122 @@
+"""Matched rounds: who runs when, from which context, and that no plan is built on the clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from minfer_models import load
+from minfer_models.bench.ab.report import Compared
+from minfer_models.bench.engine_side import EngineSide
+from minfer_models.bench.rounds import MOST_REPEATS, Turn, matched_rounds
+from minfer_models.bench.runner import Runner
+from minfer_models.bench.sides import Sample
+from minfer_models.bench.workload import BenchError, Workload, parse_counts, workloads
+from minfer_models.llm import LLM
+
+
+class Scripted:
+    """A side that notes its turns; `built` are the plans that its next runs build."""
+
+    def __init__(self, name: str, log: list[str], built: tuple[int, ...] = ()) -> None:
+        self.name, self._log, self._built = name, log, list(built)
+
+    def run(self, workload: Workload) -> Sample:
+        self._log.append(self.name)
+        return Sample(float(len(self._log)), built=self._built.pop(0) if self._built else 0)
+
+
+class CountedWork:
+    """Our engine with a clock that counts forwards, so that a side's slowness is exact."""
+
+    def __init__(self, name: str, llm: LLM) -> None:
+        self.name = name
+        self._runner = Runner(llm, lambda: float(llm.engine.resources.probe.counts["split.run"]))
+
+    def run(self, workload: Workload) -> Sample:
+        timed = self._runner.run(workload.phase, workload.tokens, workload.depth)
+        return Sample(timed.seconds, timed.inside, timed.built or 0)
+
+
+def test_sides_take_turns_and_the_order_turns_every_round() -> None:
+    log: list[str] = []
+    turns: list[Turn] = []
+    sides = [Scripted(name, log) for name in "abc"]
+    rounds = matched_rounds(sides, Workload("pp", 6), 3, turns.append)
+    assert "".join(log) == "abc" + "abc" + "cba" + "abc"
+    assert rounds.first == ("a", "c", "a")
+    assert rounds.seconds("a") == [4.0, 9.0, 10.0]
+    assert rounds.rates("c") == [6 / 6, 6 / 7, 6 / 12]
+    assert [t.text for t in turns if t.side == "b"] == ["pp6: warm-up", "pp6: 1 of 3", "pp6: 2 of 3", "pp6: 3 of 3"]
+    complete = [t.samples for t in turns if t.samples is not None]
+    assert [{name: s.seconds for name, s in samples.items()} for samples in complete] == [
+        {"a": 4.0, "b": 5.0, "c": 6.0},
+        {"a": 9.0, "b": 8.0, "c": 7.0},
+        {"a": 10.0, "b": 11.0, "c": 12.0},
+    ]
+
+
+def test_a_run_that_built_a_plan_is_run_again() -> None:
+    log: list[str] = []
+    rounds = matched_rounds([Scripted("a", log, built=(3, 0, 1))], Workload("tg", 1), 2)
+    assert len(log) == 4
+    assert rounds.seconds("a") == [2.0, 4.0]
+    with pytest.raises(BenchError, match=f"a: tg1 built plans in each of {MOST_REPEATS} runs behind its warm-up"):
+        matched_rounds([Scripted("a", [], built=(1,) * 9)], Workload("tg", 1), 1)
+
+
+def test_two_sides_of_one_name_and_no_rounds_are_refused() -> None:
+    with pytest.raises(BenchError, match="same name: a, a"):
+        matched_rounds([Scripted("a", []), Scripted("a", [])], Workload("tg", 1), 1)
+    with pytest.raises(BenchError, match="at least 1 round, got 0"):
+        matched_rounds([Scripted("a", [])], Workload("tg", 1), 0)
+
+
+def test_the_engine_starts_empty_fills_the_depth_and_builds_nothing_on_the_clock(tiny: Path) -> None:
+    with load(tiny, threads=1, chunk=16) as llm:
+        engine, builds = llm.engine, []
+        side = EngineSide("minfer", llm)
+        lengths: list[list[int]] = []
+        forward = engine.forward
+
+        def watched(rows, outputs, copy=True):  # noqa: ANN001, ANN202 (stands in for a method)
+            lengths[-1].append(len(rows.token_ids))
+            assert rows.positions[0] == sum(lengths[-1][:-1])  # every run starts at position 0
+            return forward(rows, outputs, copy)
+
+        engine.forward = watched
+        for workload in (Workload("pp", 20, 5), Workload("tg", 3, 17)):
+            for _ in range(2):
+                lengths.append([])
+                before = engine.graphs.builds
+                sample = side.run(workload)
+                builds.append((sample.built, engine.graphs.builds - before))
+                assert sample.inside is not None
+                assert 0 < sample.inside < sample.seconds
+    assert lengths == [[5, 16, 4]] * 2 + [[16, 1, 1, 1, 1]] * 2
+    assert builds[1] == builds[3] == (0, 0)
+    assert builds[0] == (2, 3)  # the depth's plan isn't on the clock
+
+
+def test_the_side_that_does_more_is_the_slower_one(tiny: Path) -> None:
+    """b reads its prompt in four forwards where a needs one, on a clock that counts forwards."""
+    with load(tiny, threads=1, chunk=64) as one, load(tiny, threads=1, chunk=16) as four:
+        sides = [CountedWork("a", one), CountedWork("b", four)]
+        compared = Compared.of(matched_rounds(sides, Workload("pp", 64), 5))
+        turned = Compared.of(matched_rounds([CountedWork("b", one), CountedWork("a", four)], Workload("pp", 64), 5))
+        equal = Compared.of(matched_rounds(sides, Workload("tg", 2), 5))
+    assert (compared.a.median, compared.b.median) == (64.0, 16.0)
+    assert (compared.ratio.median, compared.ratio.low, compared.ratio.high) == (0.25, 0.25, 0.25)
+    assert compared.verdict == "b is slower"
+    assert (turned.ratio.median, turned.verdict) == (4.0, "b is faster")
+    assert (equal.ratio.median, equal.verdict) == (1.0, "no difference shown")
+
+
+def test_workloads_cross_counts_and_depths() -> None:
+    tests = workloads([512, 0], [128], [0, 4096])
+    assert [t.name for t in tests] == ["pp512", "tg128", "pp512 @ d4096", "tg128 @ d4096"]
+    assert [t.cells for t in tests] == [512, 128, 4608, 4224]
+    assert parse_counts("-p", "8, 4,8", 0) == [8, 4]
+    with pytest.raises(BenchError, match="-d is '1,', expected whole numbers from 0"):
+        parse_counts("-d", "1,", 0)
