@@ -26,7 +26,7 @@ class WeightArena:
 
     def take(self, nbytes: int) -> Bytes:
         """`nbytes` uint8; raises MemoryError when the system has no such piece."""
-        room = -(-nbytes // ALIGNMENT) * ALIGNMENT
+        room = max(1, -(-nbytes // ALIGNMENT)) * ALIGNMENT
         if room > self._slab.nbytes:
             slab = _slab(max(room, SLAB_BYTES))
             if room >= SLAB_BYTES:
