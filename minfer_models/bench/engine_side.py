@@ -17,7 +17,7 @@ class EngineSide:
 
     def run(self, workload: Workload) -> Sample:
         """One run from an empty context."""
-        timed = self._runner.run(workload.phase, workload.tokens, workload.depth)
+        timed = self._runner.run(workload.phase, workload.tokens, workload.depth, workload.refill)
         return Sample(timed.seconds, timed.inside, timed.built or 0)
 
     def continuation(self, n_prompt: int, n_tokens: int) -> Continuation:

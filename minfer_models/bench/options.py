@@ -20,6 +20,10 @@ Generated: TypeAlias = Annotated[
 Depths: TypeAlias = Annotated[
     str, typer.Option("-d", "--depth", metavar="N,N", help="Tokens of context, filled untimed before every test.")
 ]
+KeepDepth: TypeAlias = Annotated[
+    bool,
+    typer.Option("--keep-depth", help="Fill a depth once and cut back to it before every run: quicker, same cells."),
+]
 Repetitions: TypeAlias = Annotated[int, typer.Option("-r", "--repetitions", min=1, help="Timed runs of each test.")]
 ThreadCounts: TypeAlias = Annotated[
     str, typer.Option("-t", "--threads", metavar="N,N", help="Worker threads; unset: the physical cores.")

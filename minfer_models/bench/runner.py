@@ -45,31 +45,40 @@ class Runner:
 
     def __init__(self, llm: Any, clock: Callable[[], float] = perf_counter) -> None:
         self.llm, self.engine, self._clock = llm, llm.engine, clock
+        self._filled: Any = None
+        self._depth = 0
 
-    def run(self, phase: str, tokens: int, depth: int) -> Timed:
-        """Fill `depth` tokens with the clock stopped, then read ("pp") or decode ("tg") `tokens` of them."""
-        from minfer_models.engine import TokenSequence
+    def run(self, phase: str, tokens: int, depth: int, refill: bool = True) -> Timed:
+        """Fill `depth` tokens with the clock stopped, then read ("pp") or decode ("tg") `tokens` of them.
 
+        Without `refill`, what a run before filled to the same depth is cut back to it and used again.
+        """
         ids = self.prompt(depth + (tokens if phase == "pp" else 1))
-        with TokenSequence(self.engine, depth + tokens) as sequence:
-            if depth:
-                sequence.feed(ids[:depth])
-            work = self._prefill if phase == "pp" else self._decode
-            sampler = self._greedy()
-            inside, built = program_seconds(self.engine), plans_built(self.engine)
-            start = self._clock()
-            work(sequence, ids[depth:], tokens, sampler)
-            seconds = self._clock() - start
+        work = self._prefill if phase == "pp" else self._decode
+        sampler, sequence = self._greedy(), self._filled_to(ids[:depth], refill)
+        inside, built = program_seconds(self.engine), plans_built(self.engine)
+        start = self._clock()
+        work(sequence, ids[depth:], tokens, sampler)
+        seconds = self._clock() - start
+        if refill:
+            self.empty()
         return Timed(
             seconds,
             None if inside is None else (program_seconds(self.engine) or 0.0) - inside,
             None if built is None else (plans_built(self.engine) or 0) - built,
         )
 
+    def empty(self) -> None:
+        """Forget the context that a run left."""
+        if self._filled is not None:
+            self._filled.close()
+        self._filled = None
+
     def continuation(self, n_prompt: int, n_tokens: int) -> Continuation:
         """What the model says greedily behind `n_prompt` tokens of a fixed text: `n_tokens` ids, or a context full."""
         from minfer_models.engine import TokenSequence
 
+        self.empty()
         sampler, ids = self._greedy(), self._text(n_prompt)
         token_ids: list[int] = []
         hashes: list[str] = []
@@ -114,6 +123,19 @@ class Runner:
     def prompt(self, n: int) -> list[int]:
         """`n` token ids, the same every time."""
         return np.random.default_rng(SEED).integers(0, self.engine.model.config.n_vocab, n).tolist()
+
+    def _filled_to(self, ids: Sequence[int], refill: bool) -> Any:
+        """A sequence of the whole context that holds `ids` and nothing else."""
+        from minfer_models.engine import TokenSequence
+
+        if self._filled is not None and not refill and self._depth == len(ids):
+            self._filled.truncate(len(ids))
+            return self._filled
+        self.empty()
+        self._filled, self._depth = TokenSequence(self.engine), len(ids)
+        if ids:
+            self._filled.feed(ids)
+        return self._filled
 
     def _text(self, n: int) -> list[int]:
         """`n` token ids of a text, over and over: near ties are rarer behind it than behind arbitrary tokens."""

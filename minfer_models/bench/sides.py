@@ -31,6 +31,8 @@ class Side(Protocol):
     def run(self, workload: Workload) -> Sample:
         """Start from an empty context, fill the workload's depth with the clock stopped, then time its tokens.
 
+        Without `refill` the depth may be left from the run before, if what came behind it is cut off.
+
         All sides of a measurement do the same work: the same tokens in, one token chosen after each that is decoded.
         """
         ...

@@ -16,11 +16,16 @@ class BenchError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """`tokens` tokens of prefill ("pp") or decode ("tg"), behind `depth` tokens that are filled in untimed."""
+    """`tokens` tokens of prefill ("pp") or decode ("tg"), behind `depth` tokens that are filled in untimed.
+
+    `refill`: every run starts from an empty context. Otherwise a side may keep the tokens of the depth and cut back to
+    them, which leaves the same cells and saves the time of filling a deep context again and again.
+    """
 
     phase: Phase
     tokens: int
     depth: int = 0
+    refill: bool = True
 
     @property
     def name(self) -> str:
@@ -33,7 +38,9 @@ class Workload:
         return self.depth + self.tokens
 
 
-def workloads(prompts: Iterable[int], generated: Iterable[int], depths: Sequence[int]) -> list[Workload]:
+def workloads(
+    prompts: Iterable[int], generated: Iterable[int], depths: Sequence[int], refill: bool = True
+) -> list[Workload]:
     """Every prefill and every decode at every depth, shallow first; a count of 0 leaves its test out.
 
     Raises BenchError when nothing is left.
@@ -41,7 +48,7 @@ def workloads(prompts: Iterable[int], generated: Iterable[int], depths: Sequence
     tests = [Workload("pp", n) for n in prompts if n] + [Workload("tg", n) for n in generated if n]
     if not tests:
         raise BenchError("-p 0 and -n 0 leave nothing to measure")
-    return list(dict.fromkeys(replace(test, depth=depth) for depth, test in product(depths, tests)))
+    return list(dict.fromkeys(replace(test, depth=depth, refill=refill) for depth, test in product(depths, tests)))
 
 
 def require_room(tests: Iterable[Workload], n_ctx: int) -> None:

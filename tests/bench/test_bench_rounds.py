@@ -99,6 +99,29 @@ def test_the_engine_starts_empty_fills_the_depth_and_builds_nothing_on_the_clock
     assert builds[0] == (2, 3)  # the depth's plan isn't on the clock
 
 
+def test_a_kept_depth_is_filled_once_and_cut_back_to(tiny: Path) -> None:
+    with load(tiny, threads=1, chunk=16) as llm:
+        runner, engine = Runner(llm), llm.engine
+        positions: list[tuple[int, int]] = []
+        forward = engine.forward
+
+        def watched(rows, outputs, copy=True):  # noqa: ANN001, ANN202 (stands in for a method)
+            positions.append((int(rows.positions[0]), len(rows.token_ids)))
+            return forward(rows, outputs, copy)
+
+        engine.forward = watched
+        for phase, tokens, depth in (("pp", 4, 20), ("tg", 2, 20), ("pp", 4, 20), ("tg", 1, 5)):
+            runner.run(phase, tokens, depth, refill=False)
+        filled = [(0, 16), (16, 4)]
+        assert positions == [*filled, (20, 4), (20, 1), (21, 1), (20, 4), (0, 5), (5, 1)]
+        positions.clear()
+        runner.run("pp", 4, 5)
+        runner.run("pp", 4, 5)
+        assert positions == [(0, 5), (5, 4)] * 2
+        assert runner.continuation(4, 600).token_ids != ()
+        runner.empty()
+
+
 def test_the_side_that_does_more_is_the_slower_one(tiny: Path) -> None:
     """b reads its prompt in four forwards where a needs one, on a clock that counts forwards."""
     with load(tiny, threads=1, chunk=64) as one, load(tiny, threads=1, chunk=16) as four:

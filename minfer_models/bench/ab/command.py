@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from minfer_models.bench.options import Context, Depths, Generated, OutputForm, Prompts, usage_errors
+from minfer_models.bench.options import Context, Depths, Generated, KeepDepth, OutputForm, Prompts, usage_errors
 from minfer_models.bench.report.document import Output, written
 from minfer_models.cli.command import FOUND
 from minfer_models.cli.options import KvCells, KvType, ModelName, Threads
@@ -25,6 +25,7 @@ def ab(
     n_prompt: Prompts = "512",
     n_gen: Generated = "128",
     depth: Depths = "0",
+    keep_depth: KeepDepth = False,
     rounds: Annotated[int, typer.Option("-r", "--rounds", min=1, help="Timed rounds of each test.")] = 5,
     threads: Threads = None,
     kv: KvType = KvCells.AUTO,
@@ -44,7 +45,10 @@ def ab(
     from minfer_models.cli.progress import progress
 
     with usage_errors():
-        tests = workloads(parse_counts("-p", n_prompt, 0), parse_counts("-n", n_gen, 0), parse_counts("-d", depth, 0))
+        prompts, generated, depths = (
+            parse_counts(option, text, 0) for option, text in (("-p", n_prompt), ("-n", n_gen), ("-d", depth))
+        )
+        tests = workloads(prompts, generated, depths, not keep_depth)
         base = EngineChoices(n_ctx=ctx, threads=threads, kv=kv.value)
         sides = (
             Request("a", a_ref, parse_settings("--a", a, base)),

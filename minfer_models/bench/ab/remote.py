@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
@@ -55,7 +56,7 @@ class RemoteSide:
 
     def run(self, workload: Workload) -> Sample:
         """One run from an empty context."""
-        timed = self._ask("run", phase=workload.phase, tokens=workload.tokens, depth=workload.depth)
+        timed = self._ask("run", **asdict(workload))
         return Sample(timed["seconds"], timed["inside"], timed["built"] or 0)
 
     def continuation(self, n_prompt: int, n_tokens: int) -> Continuation:

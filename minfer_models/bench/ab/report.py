@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 from minfer_models.bench.ab.plans import PlanDiff
 from minfer_models.bench.ab.tokens import Agreement
 from minfer_models.bench.conditions import Conditions
-from minfer_models.bench.report.markdown import facts, ratio_text, settings_text, table
+from minfer_models.bench.report.markdown import KEPT_DEPTH, facts, ratio_text, settings_text, table
 from minfer_models.bench.rounds import Rounds
 from minfer_models.bench.source import Source
 from minfer_models.bench.stats import ENOUGH_ROUNDS, Ratio, Summary, matched_ratio
@@ -72,6 +72,7 @@ class Compared:
     phase: str
     tokens: int
     depth: int
+    refill: bool
     rounds: tuple[Round, ...]
     a: Summary
     b: Summary
@@ -87,6 +88,7 @@ class Compared:
             phase=test.phase,
             tokens=test.tokens,
             depth=test.depth,
+            refill=test.refill,
             rounds=tuple(
                 Round(i + 1, rounds.first[i], sa, sb, test.tokens / sa, test.tokens / sb, sa / sb)
                 for i, (sa, sb) in enumerate(seconds)
@@ -131,6 +133,7 @@ class AbReport:
                 "",
                 table(rounds, [_round_row(r, n) for r in self.results for n in r.rounds]),
                 "",
+                *([] if all(r.refill for r in self.results) else [KEPT_DEPTH]),
                 *self._differences(),
                 f"- tokens: {self.agreement.text()}",
                 *(_side_text(side) for side in self.sides),
@@ -147,6 +150,7 @@ class AbReport:
                 "test": r.test,
                 "tokens": r.tokens,
                 "depth": r.depth,
+                "refill": r.refill,
                 "round": n.number,
                 "first": n.first,
                 "a_rate": n.a_rate,

@@ -41,9 +41,9 @@ class Worker:
         known = {"settings": self._runner.settings(), "fusions": self._runner.fusions()}
         return {"seconds": seconds, **known, **self._runner.sizes()}
 
-    def run(self, phase: str, tokens: int, depth: int) -> dict[str, Any]:
-        """One run of a workload."""
-        return asdict(self._runner.run(phase, tokens, depth))
+    def run(self, **workload: Any) -> dict[str, Any]:
+        """One run of a workload: its phase, tokens, depth and refill."""
+        return asdict(self._runner.run(**workload))
 
     def continuation(self, n_prompt: int, n_tokens: int) -> dict[str, Any]:
         """Greedy tokens behind a fixed prompt."""

@@ -9,6 +9,7 @@ from minfer_models.bench.machine import Machine
 from minfer_models.bench.stats import Ratio
 
 MIB = 2**20
+KEPT_DEPTH = "- depth: filled once, and cut back to before every run"
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

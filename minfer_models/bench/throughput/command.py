@@ -12,6 +12,7 @@ from minfer_models.bench.options import (
     Depths,
     Generated,
     InstructionSet,
+    KeepDepth,
     OutputForm,
     Prompts,
     Repetitions,
@@ -27,6 +28,7 @@ def throughput(
     n_prompt: Prompts = "512",
     n_gen: Generated = "128",
     depth: Depths = "0",
+    keep_depth: KeepDepth = False,
     repetitions: Repetitions = 5,
     threads: ThreadCounts = "",
     kv: KvType = KvCells.AUTO,
@@ -49,7 +51,7 @@ def throughput(
         prompts, generated, depths = (
             parse_counts(option, text, 0) for option, text in (("-p", n_prompt), ("-n", n_gen), ("-d", depth))
         )
-        tests = workloads(prompts, generated, depths)
+        tests = workloads(prompts, generated, depths, not keep_depth)
         workers: Sequence[int | None] = parse_counts("-t", threads, 1) if threads else [None]
         choices = EngineChoices(n_ctx=ctx, kv=kv.value, fusions_off=tuple(names(fusions_off)), isa=isa, chunk=chunk)
     path = find_model(model)  # a download draws its own progress, before ours starts

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from minfer_models.bench.conditions import Conditions
 from minfer_models.bench.loading import Loaded
-from minfer_models.bench.report.markdown import MIB, facts, settings_text, table
+from minfer_models.bench.report.markdown import KEPT_DEPTH, MIB, facts, settings_text, table
 from minfer_models.bench.rounds import Rounds
 from minfer_models.bench.stats import Summary
 
@@ -25,6 +25,7 @@ class Measured:
     phase: str
     tokens: int
     depth: int
+    refill: bool
     threads: int
     seconds: tuple[float, ...]
     rates: tuple[float, ...]
@@ -40,6 +41,7 @@ class Measured:
             phase=test.phase,
             tokens=test.tokens,
             depth=test.depth,
+            refill=test.refill,
             threads=threads,
             seconds=tuple(rounds.seconds(side)),
             rates=tuple(rates),
@@ -74,11 +76,13 @@ class ThroughputReport:
     def markdown(self) -> str:
         """A table of the tests, with what they were taken on below."""
         headers = ["test", "threads", "median tok/s", "mean", "stddev", "spread", "outside the programs"]
+        kept = not all(m.refill for m in self.results)
         return "\n".join(
             [
                 table(headers, [_row(m) for m in self.results]),
                 "",
                 f"- settings: {settings_text(self.settings)}",
+                *([KEPT_DEPTH] if kept else []),
                 *(self._engine_text(engine) for engine in self.engines),
                 *facts(self.conditions),
             ]
@@ -94,6 +98,7 @@ class ThroughputReport:
             "test": m.test,
             "tokens": m.tokens,
             "depth": m.depth,
+            "refill": m.refill,
             "threads": m.threads,
             **self.settings,
             "repetitions": m.rate.n,
