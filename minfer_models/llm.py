@@ -60,7 +60,7 @@ class LLM:
         """
         params = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
         ids = self.tokenizer.encode(prompt, add_bos=None) if isinstance(prompt, str) else list(prompt)
-        sampler = Sampler(params, self.engine.model.config.n_vocab, self.tokenizer.decodable)
+        sampler = Sampler(params, self.engine.model.config.n_vocab, self.tokenizer.decodable, self.engine.largest)
         return Generation(self.engine, self.tokenizer, ids, sampler, max_tokens)
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **settings: Any) -> Generation:

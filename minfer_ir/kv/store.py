@@ -135,6 +135,17 @@ class KvStore:
             length = max(length, position + 1)
         return length
 
+    def next_row(self, seq_id: int) -> tuple[int, int] | None:
+        """(cell of position 0, length) of a sequence with all cells in one run and room for a row, else None.
+
+        A row at position `length` then lies `length` cells behind the first and reads the run up to itself.
+        """
+        reservation = self._reservations.get(seq_id)
+        if reservation is None or len(reservation.spans) != 1:
+            return None
+        run, length = reservation.spans[0], self._lengths[seq_id]
+        return (run.cell, length) if length < run.length else None
+
     def mark_written(self, seq_id: int, positions: Ints) -> int:
         """Rows at `positions` were stored; returns the new length.
 

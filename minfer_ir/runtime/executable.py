@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from minfer_ir.memory.plan import MemoryPlan, Placement
 from minfer_ir.opspec import Array
 from minfer_ir.runtime.backend import BackendError, Binding, BufRef, Program, Split
 from minfer_ir.runtime.fill import check_fill, input_nodes
+from minfer_ir.runtime.one_row import OneRow
 from minfer_ir.runtime.resources import Resources
 
 
@@ -35,25 +35,27 @@ class Staging:
 class Executable:
     """Runs one graph over its planned buffers. Borrowed from a `GraphCache`; the buffers belong to the pools.
 
-    `program_seconds` adds up the time spent inside the backends' programs.
+    `program_seconds` adds up the time spent inside the backends' programs. `one_row` is the short way of a decode step,
+    where this graph is one.
     """
 
     def __init__(self, graph: Graph, splits: tuple[Split, ...], plan: MemoryPlan, resources: Resources) -> None:
         self.graph, self.splits, self.plan, self.resources = graph, splits, plan, resources
         self.program_seconds = 0.0
-        self._retired = False
+        self.retired = False
         self._buffers = resources.reserve(graph, plan)
         self._regions = {name: resources.region_buffers(plan, name) for name in plan.buffers}
         self._weights = {name: resources.weights_of(graph, name) for name in plan.buffers}
         self._wanted = input_nodes(graph)
-        self._inputs = self._input_windows()
-        self._outputs = [(graph[o], self._home(o), self.ref(o, self._home(o))) for o in graph.outputs]
+        self.input_windows = self._input_windows()
+        self.output_windows = [(graph[o], self._home(o), self.ref(o, self._home(o))) for o in graph.outputs]
         self.staging = [[self._stage(copy) for copy in plan.copies[split.index]] for split in splits]
         self.programs = [self._compile(split) for split in splits]
+        self.one_row = OneRow.of(self)
 
     def retire(self) -> None:
         """Refuse to run from now on: the pools may have given the buffers to others."""
-        self._retired = True
+        self.retired = True
 
     def buffers(self, backend: str) -> set[int]:
         """Pool buffers that this graph uses: what a trim must keep."""
@@ -105,7 +107,7 @@ class Executable:
     def outputs(self, inputs: Mapping[str, Array], copy: bool = True) -> list[Array]:
         """The outputs of the last run; with `copy=False` only valid until the next one."""
         backends = self.resources.backends
-        read = [(n, backends[name].read(ref, n.type, _rows(n, inputs), copy)) for n, name, ref in self._outputs]
+        read = [(n, backends[name].read(ref, n.type, _rows(n, inputs), copy)) for n, name, ref in self.output_windows]
         return [decoded(node.type, value) for node, value in read]
 
     def _home(self, node_id: int) -> str:
@@ -115,16 +117,16 @@ class Executable:
         return next(name for name in self.plan.buffers if (node_id, name) in self.plan.placements)
 
     def _fill(self, inputs: Mapping[str, Array]) -> None:
-        if self._retired:
+        if self.retired:
             raise BackendError("this graph left the cache and its buffers may be others' now; ask for it again")
         filled = check_fill(self._wanted, inputs)
-        for key, backend, ref in self._inputs:
-            backend.write(ref, filled[key])
+        for node, name, ref in self.input_windows:
+            self.resources.backends[name].write(ref, filled[node.attrs.key])
 
-    def _input_windows(self) -> list[tuple[str, Any, BufRef]]:
+    def _input_windows(self) -> list[tuple[Node, str, BufRef]]:
         return [
-            (key, self.resources.backends[name], self.ref(node.id, name))
-            for key, node in self._wanted.items()
+            (node, name, self.ref(node.id, name))
+            for node in self._wanted.values()
             for name in self.plan.buffers
             if (node.id, name) in self.plan.placements
         ]

@@ -21,6 +21,7 @@ from minfer_kernels.cpu.compiler.library import KernelLibrary
 from minfer_kernels.cpu.emit import EMITTERS
 from minfer_kernels.cpu.emitter import Emitter
 from minfer_kernels.cpu.limits import why_not
+from minfer_kernels.cpu.runner.largest import MOST, Largest
 from minfer_kernels.cpu.runner.tape import Tape, TapeBuilder
 from minfer_kernels.cpu.runner.threads import ThreadPool
 from minfer_kernels.cpu.weights.held import CpuWeight, make_weight, weight_bytes
@@ -104,6 +105,10 @@ class CpuBackend(HostBackend):
             _emit(emitter, node)
             starts[node.id] = (start, emitter.length)
         return CpuProgram(graph, split, emitter.finish(), starts, self.threads, emitter)
+
+    def largest(self, n: int, k: int) -> Largest | None:
+        """What looks for the k largest of the first n elements of a row; None where k is too many."""
+        return Largest(self.library, n, k) if k <= MOST else None
 
     def _scratch_at(self, bytes_per_thread: int) -> int:
         """Scratch for every thread. A bigger block joins the smaller ones, which older programs still point to."""

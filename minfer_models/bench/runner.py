@@ -145,7 +145,8 @@ class Runner:
     def _greedy(self) -> Any:
         from minfer_models.sampling import Sampler, SamplingParams
 
-        return Sampler(SamplingParams(temperature=0.0), self.engine.model.config.n_vocab)
+        native = {"largest": self.engine.largest} if hasattr(self.engine, "largest") else {}
+        return Sampler(SamplingParams(temperature=0.0), self.engine.model.config.n_vocab, **native)
 
     def _prefill(self, sequence: Any, ids: Sequence[int], _tokens: int, _sampler: Any) -> None:
         sequence.feed(ids)

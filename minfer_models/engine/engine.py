@@ -23,6 +23,7 @@ from minfer_ir.runtime.resources import Resources
 from minfer_models.engine.model import CheckedWeights, Model
 from minfer_models.engine.options import EngineError, EngineOptions
 from minfer_models.engine.rows import Rows
+from minfer_models.sampling import Largest
 
 Logits = NDArray[np.float32]
 OutputRows = Literal["last", "all"]
@@ -55,8 +56,9 @@ class Engine:
         self._params: dict[tuple[int, int | None, WindowMode], GraphParams] = {}
         self.closed = False
         self._next_sequence = 0
+        self._one_row = self.params(1)
         try:
-            self.lowered(self.params(1))
+            self.lowered(self._one_row)
         except BaseException:
             self.close()
             raise
@@ -99,6 +101,28 @@ class Engine:
             for seq_id, length in lengths:
                 self.kv.extend(seq_id, length)
             return executable.outputs(inputs, copy)[0]
+
+    def next_logits(self, seq_id: int, token_id: int, position: int) -> Logits | None:
+        """The logits `[n_vocab]` behind one more token of a sequence, valid until the next forward.
+
+        The short way of decoding. None, and nothing has run, where it does not apply: `forward` then runs the row or
+        says why not.
+        """
+        with self.lock:
+            place = self.kv.next_row(seq_id)
+            if self.closed or place is None or place[1] != position:
+                return None
+            step = self.executable(self._one_row).one_row
+            if step is None or not step.takes(token_id, position, place[0]):
+                return None
+            step.run(token_id, position, place[0])
+            self.kv.extend(seq_id, position + 1)
+            return step.output
+
+    def largest(self, n: int, k: int) -> Largest | None:
+        """What looks for the k largest of the first n logits natively, where a backend here can."""
+        makers = (getattr(backend, "largest", None) for backend in self.resources.backends.values())
+        return next((make(n, k) for make in makers if make is not None), None)
 
     def prepare(self, rows: Rows, outputs: OutputRows) -> tuple[GraphParams, dict[str, NDArray[np.int32]]]:
         """The graph identity of a forward over `rows` and what it is filled with; nothing runs."""

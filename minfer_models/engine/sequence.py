@@ -50,6 +50,11 @@ class TokenSequence:
 
     def next_logits(self, token_ids: Sequence[int]) -> Logits:
         """As `feed`, for whoever looks at the last logits `[n_vocab]` at once: the next forward overwrites them."""
+        if len(token_ids) == 1 and type(token_ids[0]) is int:
+            logits = self._engine.next_logits(self.id, token_ids[0], self.length)
+            if logits is not None:
+                self.length += 1
+                return logits
         ids = token_array(token_ids)
         self._check_room(len(ids))
         chunk = self._engine.chunk

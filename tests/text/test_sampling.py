@@ -253,3 +253,12 @@ def test_logits_nothing_can_be_chosen_from_are_refused(logits: Row, message: str
 def test_a_vocabulary_without_text_is_refused(n_vocab: int, decodable: int | None) -> None:
     with pytest.raises(SamplingError, match=f"of {n_vocab} ids are decodable"):
         Sampler(SamplingParams(), n_vocab, decodable)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**64 - 1])
+@pytest.mark.parametrize("step", [0, 5, 63, 64, 2**40])
+def test_a_steps_number_is_the_first_of_its_own_generator(seed: int, step: int) -> None:
+    sampler = Sampler(SamplingParams(seed=seed), 2)
+    steps = [*range(step, step + 70), step, step + 1000, step + 999]
+    expected = [np.random.Generator(np.random.Philox(key=seed, counter=s)).random() for s in steps]
+    assert [sampler._uniform(s) for s in steps] == expected

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from operator import index
 
 import numpy as np
@@ -52,6 +53,11 @@ class Tape:
         for row, instruction, offset in zip(self._program, instructions, offsets, strict=False):
             block = self._blocks.ctypes.data + 8 * int(offset)
             row[:] = kernels[instruction.kernel].address, block, instruction.barrier
+
+    @cached_property
+    def address(self) -> int:
+        """Where the instructions lie."""
+        return self._program.ctypes.data
 
     def __len__(self) -> int:
         return len(self.instructions)

@@ -44,7 +44,9 @@ class ThreadPool:
         self._run_entry = _ENTRY(kernels[names["run"]].address)
         self._sync = _aligned_zeros(SYNC_BYTES, SYNC_ALIGNMENT)
         sync = self._sync.ctypes.data
-        self._job = np.array([sync, 0, 0, 0], np.int64)
+        self._block = np.array([sync, 0, 0, 0], np.int64)
+        self._job = self._block.data
+        self._call = tuple(ctypes.c_int64(word) for word in (self._block.ctypes.data, 0, n_threads))
         self._lock = threading.Lock()
         self._pid = os.getpid()
         work_args = np.array([sync], np.int64)
@@ -76,8 +78,9 @@ class ThreadPool:
             raise ValueError(f"instructions [{start}, {end}) are not within the tape's {len(tape)}")
         with self._lock:
             self._check_usable()
-            self._job[1:] = tape.program.ctypes.data, start, end
-            self._run_entry(self._job.ctypes.data, 0, self.n_threads)
+            job = self._job
+            job[1], job[2], job[3] = tape.address, start, end
+            self._run_entry(*self._call)
 
     def close(self) -> None:
         """Stop the workers and wait for them; safe to call twice."""
