@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from types import TracebackType
 from typing import Any
@@ -24,6 +25,7 @@ from minfer_kernels.cpu.limits import why_not
 from minfer_kernels.cpu.runner.largest import MOST, Largest
 from minfer_kernels.cpu.runner.tape import Tape, TapeBuilder
 from minfer_kernels.cpu.runner.threads import ThreadPool
+from minfer_kernels.cpu.runner.timing import TapeTimes, TimedTape
 from minfer_kernels.cpu.weights.held import CpuWeight, make_weight, weight_bytes
 from minfer_kernels.cpu.weights.layouts import activation_format
 from minfer_kernels.cpu.weights.packer import WeightPacker
@@ -146,10 +148,37 @@ class CpuProgram:
     ) -> None:
         self._graph, self._split, self.tape, self._spans, self._threads = graph, split, tape, spans, threads
         self._keep = emitter
+        self._record: Callable[[], None] | None = None
 
     def run(self) -> None:
         """Walk the tape: one native call."""
-        self._threads.run(self.tape)
+        if self._record is None:
+            self._threads.run(self.tape)
+        else:
+            self._record()
+
+    @contextmanager
+    def timed(self) -> Iterator[list[TapeTimes]]:
+        """While open, every `run` adds its times to the list. Compiles the kernels that read the clock."""
+        tape, runs = TimedTape(self.tape, self._threads.library, self._threads.n_threads), list[TapeTimes]()
+        self._record = lambda: runs.append(tape.run(self._threads))
+        try:
+            yield runs
+        finally:
+            self._record = None
+
+    @property
+    def spans(self) -> Mapping[int, tuple[int, int]]:
+        """The instructions [first, stop) of every node that has any."""
+        return self._spans
+
+    def packed_bytes(self) -> dict[int, int]:
+        """Bytes of the packed form of every weight that a matmul of this program reads, by leaf."""
+        return {
+            leaf: weight.packed.buffer.nbytes
+            for leaf, weight in self._keep.weights.items()
+            if weight.packed is not None
+        }
 
     def run_node(self, node_id: int) -> None:
         """Walk one node's instructions; a view has none."""

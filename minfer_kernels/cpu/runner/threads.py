@@ -36,7 +36,7 @@ class ThreadPool:
     def __init__(self, library: KernelLibrary, n_threads: int) -> None:
         if n_threads < 1:
             raise ValueError(f"n_threads must be at least 1, got {n_threads}")
-        self.n_threads = n_threads
+        self.library, self.n_threads = library, n_threads
         waiting = waiting_of(library.machine)
         names = {role: f"walk.{role}[{waiting}]" for role in ("run", "work", "quit")}
         kernels = library.load(names.values())
