@@ -48,10 +48,27 @@ class NoAttrs:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Work of one node: multiply-adds count two flops; bytes are what must cross memory at least once."""
+    """Work of one node: multiply-adds count two flops; bytes are what must cross memory at least once.
+
+    `resident` are those of the bytes that lie in weights and KV cells: they outlast the step, where the rest was
+    written in it and is likely still in a cache.
+    """
 
     flops: int
     bytes: int
+    resident: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        """Of both together."""
+        return Cost(self.flops + other.flops, self.bytes + other.bytes, self.resident + other.resident)
+
+
+@dataclass(frozen=True, slots=True)
+class CellReads:
+    """KV cells that a step's rows read: `rows` counts a cell once for every row that reads it, `cells` once."""
+
+    rows: int
+    cells: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +106,13 @@ class Op(ABC):
         """
 
     def cost(self, *args: Any, **kwargs: Any) -> Cost:
-        """(attrs, output type, *operand types) to flops and bytes; an elementwise default."""
+        """(attrs, output type, *operand types) to flops and bytes; an elementwise default.
+
+        An op that reads KV also takes `reads`, a CellReads.
+        """
         _, out, *operands = args
-        return Cost(out.size, out.nbytes + sum(o.nbytes for o in operands))
+        resident = sum(o.nbytes for o in operands if o.rows is None)
+        return Cost(out.size, out.nbytes + sum(o.nbytes for o in operands), resident)
 
     def alias(self, attrs: Any, source: TensorType, strides: Strides, /) -> tuple[int, Strides] | None:
         """For a view: (byte offset, byte strides) within `source`, or None when it needs a copy first."""
@@ -140,9 +161,39 @@ class FusedOp(Op):
     def decompose(self, *args: Any, **kwargs: Any) -> Any:
         """(builder, attrs, *operands) to the composition: one value, or a tuple when the op has parts."""
 
+    def cost(self, *args: Any, **kwargs: Any) -> Cost:
+        """The flops and resident bytes of the composition; of its values only operands and result cross memory."""
+        attrs, out, *operands = args
+        parts = PartCosts(kwargs)
+        self.decompose(parts, attrs, *operands)
+        passed = sum(t.nbytes for t in (out, *operands) if t.rows is not None)
+        return Cost(parts.total.flops, parts.total.resident + passed, parts.total.resident)
+
     def parts(self, *args: Any, **kwargs: Any) -> tuple[int, ...]:
         """(attrs, *operand types) to the parts' widths along the last axis, when `decompose` returns several values."""
         return ()
+
+
+class PartCosts:
+    """Stands in for a GraphBuilder while a composition is costed: values are types, `total` adds up."""
+
+    def __init__(self, extra: Mapping[str, Any]) -> None:
+        self.total = Cost(0, 0)
+        self._extra = extra
+
+    def __getattr__(self, name: str) -> Any:
+        from minfer_ir.ops import op_named
+
+        op = op_named(name)
+
+        def add(*operands: TensorType, **attrs: Any) -> TensorType:
+            typed = attrs_from_json(op, attrs)
+            out = op.check(typed, operands)
+            if op.effect != "view":
+                self.total += op.cost(typed, out, *operands, **(self._extra if op.effect == "reads_kv" else {}))
+            return out
+
+        return add
 
 
 def check_dtype(op: str, slot: Operand, dtype: ElementType) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from minfer_ir.dtypes import F16, F32, I32, DType
 from minfer_ir.ops.elementwise import rows
 from minfer_ir.ops.leaves import KV_TYPES
-from minfer_ir.opspec import Array, Cost, NoAttrs, Op, OpCase, Operand, OpError, f32
+from minfer_ir.opspec import Array, CellReads, Cost, NoAttrs, Op, OpCase, Operand, OpError, f32
 from minfer_ir.types import TensorType
 
 MAP_RUNS = 4
@@ -38,7 +38,8 @@ class KvStore(Op):
 
     def cost(self, attrs: NoAttrs, out: TensorType, region: TensorType, values: TensorType, cells: TensorType) -> Cost:
         """Reads the rows, writes their cells."""
-        return Cost(0, values.nbytes + values.shape[0] * region.dtype.row_bytes(region.shape[1]))
+        written = values.shape[0] * region.dtype.row_bytes(region.shape[1])
+        return Cost(0, values.nbytes + written, written)
 
     def cases(self) -> Sequence[OpCase]:
         """Both cell types, scattered cells."""
@@ -116,10 +117,21 @@ class Attention(Op):
         return f32(out)
 
     def cost(
-        self, attrs: AttentionAttrs, out: TensorType, q: TensorType, k: TensorType, v: TensorType, *_: Any
+        self,
+        attrs: AttentionAttrs,
+        out: TensorType,
+        q: TensorType,
+        k: TensorType,
+        v: TensorType,
+        *_: Any,
+        reads: CellReads | None = None,
     ) -> Cost:
-        """An upper bound: every row reads every cell."""
-        return Cost(4 * out.size * k.shape[0], 2 * out.nbytes + k.nbytes + v.nbytes)
+        """Two products per row and cell it reads; each cell from memory once. Without `reads`: all by every row."""
+        cells = k.shape[0] if reads is None else reads.cells
+        pairs = q.shape[0] * cells if reads is None else reads.rows
+        per_pair = 4 * q.shape[1] * q.shape[2]
+        read = cells * (k.dtype.row_bytes(k.shape[1]) + v.dtype.row_bytes(v.shape[1]))
+        return Cost(per_pair * pairs, q.nbytes + out.nbytes + read, read)
 
     def cases(self) -> Sequence[OpCase]:
         """Every window mode and cell type; an empty window; grouped heads; windows across a 64-position block edge."""

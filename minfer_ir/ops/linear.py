@@ -32,7 +32,7 @@ class MatMul(Op):
 
     def cost(self, attrs: NoAttrs, out: TensorType, x: TensorType, weight: TensorType) -> Cost:
         """Two flops per multiply-add."""
-        return Cost(2 * out.size * x.shape[1], out.nbytes + x.nbytes + weight.nbytes)
+        return Cost(2 * out.size * x.shape[1], out.nbytes + x.nbytes + weight.nbytes, weight.nbytes)
 
     def cases(self) -> Sequence[OpCase]:
         """Every weight format at one row and several, with row counts off the group of eight."""
@@ -59,7 +59,8 @@ class GetRows(Op):
 
     def cost(self, attrs: NoAttrs, out: TensorType, table: TensorType, ids: TensorType) -> Cost:
         """Only the rows asked for are read."""
-        return Cost(0, out.nbytes + out.shape[0] * table.dtype.row_bytes(table.shape[1]))
+        read = out.shape[0] * table.dtype.row_bytes(table.shape[1])
+        return Cost(0, out.nbytes + read, read if table.rows is None else 0)
 
     def cases(self) -> Sequence[OpCase]:
         """Every weight format, and a gather of activations."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from minfer_ir.dtypes import F32
 from minfer_ir.ops.elementwise import ROW_OR_PARAM, rows
-from minfer_ir.opspec import Array, Op, OpCase, Operand, f32
+from minfer_ir.opspec import Array, Cost, Op, OpCase, Operand, f32
 from minfer_ir.types import TensorType
 
 
@@ -35,6 +35,10 @@ class RmsNorm(Op):
         """Evaluated in float64, rounded once."""
         return rms_norm(x, weight, attrs.eps)
 
+    def cost(self, attrs: NormAttrs, out: TensorType, x: TensorType, weight: TensorType) -> Cost:
+        """A square summed, and two products."""
+        return Cost(4 * out.size, x.nbytes + out.nbytes + weight.nbytes, weight.nbytes)
+
     def cases(self) -> Sequence[OpCase]:
         """Widths 1, prime, and a model's."""
         return [
@@ -57,6 +61,10 @@ class QkNorm(Op):
     def reference(self, attrs: NormAttrs, x: Array, weight: Array) -> Array:
         """Evaluated in float64, rounded once."""
         return rms_norm(x, weight, attrs.eps)
+
+    def cost(self, attrs: NormAttrs, out: TensorType, x: TensorType, weight: TensorType) -> Cost:
+        """A square summed, and two products."""
+        return Cost(4 * out.size, x.nbytes + out.nbytes + weight.nbytes, weight.nbytes)
 
     def cases(self) -> Sequence[OpCase]:
         """One head and several, a head dim off the vector size."""

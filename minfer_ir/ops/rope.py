@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from minfer_ir.dtypes import F32, I32
 from minfer_ir.ops.elementwise import ROW_OR_PARAM, rows
-from minfer_ir.opspec import Array, Op, OpCase, Operand, OpError, f32
+from minfer_ir.opspec import Array, Cost, Op, OpCase, Operand, OpError, f32
 from minfer_ir.types import TensorType
 
 LARGEST, SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).smallest_normal)
@@ -100,6 +100,11 @@ class Rope(Op):
         a, b = out[..., first].copy(), out[..., second].copy()
         out[..., first], out[..., second] = a * cos - b * sin, a * sin + b * cos
         return f32(out)
+
+    def cost(self, attrs: RopeAttrs, out: TensorType, x: TensorType, *_: Any) -> Cost:
+        """Four products and two sums a pair; a row's angles are read by every layer."""
+        pairs = x.shape[0] * attrs.dims // 2
+        return Cost(6 * pairs * x.shape[1], x.nbytes + out.nbytes + 8 * pairs)
 
     def cases(self) -> Sequence[OpCase]:
         """Both pairings, partial rotation, frequency factors, each scaling, a position far from zero."""
