@@ -29,6 +29,7 @@ from minfer_kernels.cpu.runner.timing import TapeTimes, TimedTape
 from minfer_kernels.cpu.weights.held import CpuWeight, make_weight, weight_bytes
 from minfer_kernels.cpu.weights.layouts import activation_format
 from minfer_kernels.cpu.weights.packer import WeightPacker
+from minfer_kernels.cpu.weights.packing import PackedWeight
 
 
 class CpuBackend(HostBackend):
@@ -172,13 +173,9 @@ class CpuProgram:
         """The instructions [first, stop) of every node that has any."""
         return self._spans
 
-    def packed_bytes(self) -> dict[int, int]:
-        """Bytes of the packed form of every weight that a matmul of this program reads, by leaf."""
-        return {
-            leaf: weight.packed.buffer.nbytes
-            for leaf, weight in self._keep.weights.items()
-            if weight.packed is not None
-        }
+    def packed_weights(self) -> dict[int, PackedWeight]:
+        """The weights that products of this program read, by leaf."""
+        return {leaf: w.packed for leaf, w in self._keep.weights.items() if w.packed is not None}
 
     def run_node(self, node_id: int) -> None:
         """Walk one node's instructions; a view has none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from minfer_models.bench.ab.command import ab
 from minfer_models.bench.default_command import DefaultCommand
+from minfer_models.bench.roofline.command import roofline
 from minfer_models.bench.throughput.command import throughput
 from minfer_models.cli.command import application, reported
 
@@ -14,7 +15,7 @@ app = application(
     "line; 3 a difference was found; 130 Ctrl-C.",
 )
 app.info.cls = DefaultCommand
-for name, command in (("throughput", throughput), ("ab", ab)):
+for name, command in (("throughput", throughput), ("ab", ab), ("roofline", roofline)):
     app.command(name, hidden=name == "throughput")(reported("minfer-bench")(command))
 
 

@@ -26,14 +26,14 @@ def write_text(path: Path, text: str) -> None:
         raise
 
 
-def require_place(path: Path) -> None:
-    """Raise OSError, naming `path` as it was given, when no file can appear there: asked before the work is done."""
+def require_place(path: Path, option: str = "-o") -> None:
+    """Raise OSError, naming `option` and `path` as they were given, when no file can appear there: asked before the work is done."""
     if path.is_dir():
-        raise IsADirectoryError(f"-o {path} is a folder; name a file")
+        raise IsADirectoryError(f"{option} {path} is a folder; name a file")
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"-o {path}: there is no folder {path.parent}")
+        raise FileNotFoundError(f"{option} {path}: there is no folder {path.parent}")
     if not _is_device(path) and not os.access(path.parent, os.W_OK):
-        raise PermissionError(f"-o {path}: the folder {path.parent} can't be written")
+        raise PermissionError(f"{option} {path}: the folder {path.parent} can't be written")
 
 
 def _is_device(path: Path) -> bool:

@@ -46,7 +46,8 @@ class Clock:
         # Too short a base would make the rate of the two clocks a guess.
         sleep(max(0.0, _CALIBRATION_SECONDS - (perf_counter() - start)))
         end_ticks, end = self._pair()
-        return start + (ticks - start_ticks) * ((end - start) / (end_ticks - start_ticks))
+        rate = (end - start) / (end_ticks - start_ticks)
+        return (start + (ticks - start_ticks) * rate).astype(np.float64)
 
     def _pair(self) -> tuple[int, float]:
         """(ticks, seconds) of one moment: the tightest of several tries."""

@@ -1,7 +1,6 @@
 """Multiply-adds as fast as the machine issues them, from registers: the ceilings that kernels are compared with.
 
-Every chain feeds its own result back, so that no compiler can take work out of the loop; there are more chains
-than latency times issue width.
+Every chain feeds its own result back, so that no compiler can take work out of the loop.
 """
 
 from __future__ import annotations
@@ -14,38 +13,17 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from minfer_kernels.cpu.compiler.features import Machine
+from minfer_kernels.cpu.compiler.multipliers import CHAINS, f32_multiplier, int8_multiplier
 from minfer_kernels.cpu.simd.core import F32, I8, I16, I32, call, const, i64, op, shuffle, store, void
 
-CHAINS = 12
 _Step = Callable[[ir.IRBuilder, Any], Any]
-
-
-def peak_width(machine: Machine) -> int:
-    """Bits of the widest vector that `machine` multiplies."""
-    return 512 if _has(machine, "avx512f") else 256
-
-
-def int8_instruction(machine: Machine) -> str:
-    """What multiplies bytes fastest there: `vpdpbusd`, `vpmaddubsw`, or `generic`."""
-    if _has(machine, "avx512vnni"):
-        return "vpdpbusd"
-    return "vpmaddubsw" if _has(machine, "avx2") else "generic"
-
-
-def int8_peak_macs(machine: Machine) -> int:
-    """Multiply-adds of bytes in one step of `int8_peak`."""
-    return CHAINS * _int8_bits(machine) // 8
-
-
-def f32_peak_macs(machine: Machine) -> int:
-    """Multiply-adds of float32 in one step of `f32_peak`."""
-    return CHAINS * peak_width(machine) // 32
 
 
 @op(void, i64, i64, by_machine=True)
 def int8_peak(b: ir.IRBuilder, machine: Machine, steps: Any, sink: Any) -> None:
     """`steps` steps of unsigned times signed bytes; 64 bytes of results go to `sink`."""
-    bits = _int8_bits(machine)
+    multiplier = int8_multiplier(machine)
+    bits = multiplier.bits
     words, shorts, octets = (ir.VectorType(t, bits // t.width) for t in (I32, I16, I8))
     factor: Any = const(octets, 3)
 
@@ -62,7 +40,7 @@ def int8_peak(b: ir.IRBuilder, machine: Machine, steps: Any, sink: Any) -> None:
         even, odd = (shuffle(b, found, range(first, bits // 8, 2)) for first in (0, 1))
         return b.bitcast(b.add(b.bitcast(acc, shorts), b.add(even, odd)), words)
 
-    step = {"vpdpbusd": dot, "vpmaddubsw": products, "generic": generic}[int8_instruction(machine)]
+    step = {"vpdpbusd": dot, "vpmaddubsw": products, "generic": generic}[multiplier.instruction]
     chains = _looped(b, steps, [const(words, n + 1) for n in range(CHAINS)], step)
     store(b, sink, reduce(b.xor, chains), 4)
 
@@ -70,7 +48,7 @@ def int8_peak(b: ir.IRBuilder, machine: Machine, steps: Any, sink: Any) -> None:
 @op(void, i64, i64, by_machine=True)
 def f32_peak(b: ir.IRBuilder, machine: Machine, steps: Any, sink: Any) -> None:
     """`steps` steps of fused multiply-adds; 64 bytes of results go to `sink`."""
-    vector = ir.VectorType(F32, peak_width(machine) // 32)
+    vector = ir.VectorType(F32, f32_multiplier(machine).bits // 32)
     name = f"llvm.fma.v{vector.count}f32"
 
     def step(b: ir.IRBuilder, acc: Any) -> Any:
@@ -79,14 +57,6 @@ def f32_peak(b: ir.IRBuilder, machine: Machine, steps: Any, sink: Any) -> None:
     # From 3 on towards 2, never there at once: a chain that stands still would be folded away.
     chains = _looped(b, steps, [const(vector, n + 3.0) for n in range(CHAINS)], step)
     store(b, sink, reduce(b.fadd, chains), 4)
-
-
-def _int8_bits(machine: Machine) -> int:
-    return 512 if int8_instruction(machine) == "vpdpbusd" else 256
-
-
-def _has(machine: Machine, feature: str) -> bool:
-    return f"+{feature}" in machine.features.split(",")
 
 
 def _looped(b: ir.IRBuilder, steps: Any, starts: Sequence[Any], step: _Step) -> list[Any]:

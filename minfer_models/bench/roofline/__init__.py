@@ -1,0 +1,1 @@
+"""`minfer-bench roofline`: where the time goes, against what the machine can do."""

@@ -1,0 +1,119 @@
+"""Running a workload with the times of every instruction taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer_ir.runtime.executable import Executable
+from minfer_kernels.cpu.backend import CpuBackend, CpuProgram
+from minfer_kernels.cpu.runner.timing import TapeTimes
+from minfer_models.bench.runner import Runner
+from minfer_models.bench.workload import BenchError, Workload
+from minfer_models.engine import Engine, Rows, TokenSequence
+from minfer_models.llm import LLM
+from minfer_models.sampling import Sampler, SamplingParams
+
+Inputs = Mapping[str, NDArray[np.int32]]
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """One forward: what ran, what it was filled with, and when, in seconds of `perf_counter`.
+
+    `began` and `ended` span all of it, the choice of the next token included.
+    """
+
+    executable: Executable
+    inputs: Inputs
+    times: TapeTimes
+    began: float
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return self.ended - self.began
+
+    @property
+    def program(self) -> CpuProgram:
+        """The program that ran."""
+        return program_of(self.executable)
+
+
+def cpu_backend(llm: LLM) -> CpuBackend:
+    """The CPU backend; BenchError when the model runs elsewhere too."""
+    backends = list(llm.engine.resources.backends)
+    if llm.cpu is None or len(backends) != 1:
+        raise BenchError(f"only programs of the cpu backend alone can be timed, and this model runs on {backends}")
+    return llm.cpu
+
+
+def program_of(executable: Executable) -> CpuProgram:
+    """The only program of a graph; BenchError for a graph in several parts."""
+    program = executable.programs[0]
+    if len(executable.programs) != 1 or not isinstance(program, CpuProgram):
+        raise BenchError(f"only a graph in one part can be timed, this one has {len(executable.programs)}")
+    return program
+
+
+class TimedRunner:
+    """Runs workloads on a loaded model, each from an empty context."""
+
+    def __init__(self, llm: LLM) -> None:
+        self._engine, self._prompt = llm.engine, Runner(llm).prompt
+        self._sampler = Sampler(SamplingParams(temperature=0.0), llm.engine.model.config.n_vocab)
+
+    def run(self, workload: Workload) -> list[Forward]:
+        """Fill the workload's depth untimed, then run it; its forwards in order."""
+        ids = self._prompt(workload.depth + (workload.tokens if workload.phase == "pp" else 1))
+        with TokenSequence(self._engine, workload.cells) as sequence, ExitStack() as stack:
+            if workload.depth:
+                sequence.feed(ids[: workload.depth])
+            work = _Work(self._engine, self._sampler, sequence.id, workload.depth, stack)
+            return work.prefill(ids[workload.depth :]) if workload.phase == "pp" else work.decode(ids[-1], workload)
+
+
+class _Work:
+    """One sequence's forwards; `stack` keeps programs timed until all are through."""
+
+    def __init__(self, engine: Engine, sampler: Sampler, sequence: int, start: int, stack: ExitStack) -> None:
+        self._engine, self._sampler, self._sequence, self._start, self._stack = engine, sampler, sequence, start, stack
+        self._timed: dict[int, list[TapeTimes]] = {}
+
+    def prefill(self, ids: Sequence[int]) -> list[Forward]:
+        """The prompt, in chunks."""
+        chunk = self._engine.chunk
+        return [self._forward(ids[i : i + chunk], copy=True)[0] for i in range(0, len(ids), chunk)]
+
+    def decode(self, token: int, workload: Workload) -> list[Forward]:
+        """Tokens one by one, each chosen from the logits before."""
+        forwards: list[Forward] = []
+        for _ in range(workload.tokens):
+            forward, token = self._forward([token], copy=False)
+            forwards.append(forward)
+        return forwards
+
+    def _forward(self, ids: Sequence[int], copy: bool) -> tuple[Forward, int]:
+        rows = Rows.of(self._sequence, ids, self._start)
+        params, inputs = self._engine.prepare(rows, "last")
+        executable = self._engine.executable(params)
+        runs = self._runs(executable)
+        began = perf_counter()
+        logits = self._engine.forward(rows, "last", copy)
+        token = 0 if copy else self._sampler.sample(logits[0])
+        ended = perf_counter()
+        self._start += len(ids)
+        kept = {name: np.array(values) for name, values in inputs.items()}
+        return Forward(executable, kept, runs[-1], began, ended), token
+
+    def _runs(self, executable: Executable) -> list[TapeTimes]:
+        """Where the program's times go."""
+        if id(executable) not in self._timed:
+            self._timed[id(executable)] = self._stack.enter_context(program_of(executable).timed())
+        return self._timed[id(executable)]
