@@ -27,7 +27,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def require_place(path: Path, option: str = "-o") -> None:
-    """Raise OSError, naming `option` and `path` as they were given, when no file can appear there: asked before the work is done."""
+    """Raise OSError, naming `option` and `path` as given, when no file can appear there: asked before the work."""
     if path.is_dir():
         raise IsADirectoryError(f"{option} {path} is a folder; name a file")
     if not path.parent.is_dir():
