@@ -244,14 +244,17 @@ def _dependencies(nodes: Sequence[Node], by_id: Mapping[int, Node]) -> dict[int,
     stores = [n for n in nodes if n.spec.effect == "writes_kv"]
     if not stores:
         return needs
-    readers: dict[int, set[int]] = {}
+    written = {store.id: _unviewed(by_id, _written_source(store)) for store in stores}
+    readers: dict[int, set[int]] = {version: set() for version in written.values()}
+    rivals: dict[int, set[int]] = {version: set() for version in written.values()}
     for node in nodes:
         for source in node.sources:
-            readers.setdefault(_unviewed(by_id, source), set()).add(node.id)
-    for store in stores:
-        written = _unviewed(by_id, _written_source(store))
-        rivals = {n.id for n in stores if _unviewed(by_id, _written_source(n)) == written}
-        needs[store.id] |= readers[written] - rivals
+            if (version := _unviewed(by_id, source)) in readers:
+                readers[version].add(node.id)
+    for store, version in written.items():
+        rivals[version].add(store)
+    for store, version in written.items():
+        needs[store] |= readers[version] - rivals[version]
     return needs
 
 
@@ -279,5 +282,8 @@ def _cycle(nodes: Sequence[Node], needs: Mapping[int, set[int]], done: set[int])
 
 
 def _renumber(node: Node, new_id: Mapping[int, int]) -> Node:
+    number, sources = new_id[node.id], tuple([new_id[s] for s in node.sources])
+    if number == node.id and sources == node.sources:
+        return node
     view = replace(node.view, source=new_id[node.view.source]) if node.view else None
-    return replace(node, id=new_id[node.id], sources=tuple(new_id[s] for s in node.sources), view=view)
+    return Node(number, node.name, node.op, sources, node.type, node.attrs, node.block, node.backend, view)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -198,10 +199,15 @@ class PartCosts:
 
 def check_dtype(op: str, slot: Operand, dtype: ElementType) -> None:
     """Raise OpError when `dtype` isn't accepted by `slot`."""
+    if dtype.name not in _accepted(slot.dtypes):
+        accepted = ", ".join(sorted(_accepted(slot.dtypes)))
+        raise OpError(f"{op}: operand {slot.name} is {dtype.name}, accepted: {accepted}")
+
+
+@cache
+def _accepted(dtypes: tuple[str, ...]) -> frozenset[str]:
     groups = {"weight": WEIGHT_TYPES, "activation": ACTIVATION_TYPES}
-    accepted = {name for d in slot.dtypes for name in groups.get(d, (d,))}
-    if dtype.name not in accepted:
-        raise OpError(f"{op}: operand {slot.name} is {dtype.name}, accepted: {', '.join(sorted(accepted))}")
+    return frozenset(name for d in dtypes for name in groups.get(d, (d,)))
 
 
 def bind_dims(op: str, slot: Operand, shape: Shape, bound: dict[str, int]) -> None:

@@ -33,8 +33,8 @@ class Lowering:
     executable: Executable | None = None
 
     def with_graph(self, graph: Graph) -> Lowering:
-        """The same state with another, verified graph."""
-        return replace(self, graph=graph.verify())
+        """The same state with another, verified graph; the state itself for the graph that it has."""
+        return self if graph is self.graph else replace(self, graph=graph.verify())
 
 
 class Pass(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import is_
 from typing import Any
 
 from minfer_ir.graph import Graph, Node, ViewAlias, make_alias
@@ -72,17 +73,24 @@ class Rewriter:
 
     def rebind(self, node_id: int, sources: tuple[int, ...]) -> None:
         """Give a kept node other sources."""
-        self.nodes[node_id] = replace(self.nodes[node_id], sources=sources)
+        if sources != self.nodes[node_id].sources:
+            self.nodes[node_id] = replace(self.nodes[node_id], sources=sources)
 
     def finish(self) -> Graph:
-        """The new graph: sources resolved, views derived anew, nodes in a stable order."""
-        resolved = [
-            replace(n, sources=tuple(map(self.resolve, n.sources)), view=None, name=self._renamed.get(n.id, n.name))
-            for n in self.nodes.values()
-        ]
+        """The new graph: sources resolved, views derived anew, nodes in a stable order; the old one if all is kept."""
+        resolved = [self._resolved(n) for n in self.nodes.values()]
+        if len(resolved) == len(self.graph) and all(map(is_, resolved, self.graph)):
+            return self.graph
         resolved.sort(key=self._position)
         graph = Graph.ordered(resolved, [self.resolve(o) for o in self.graph.outputs])
         return with_views(graph)
+
+    def _resolved(self, node: Node) -> Node:
+        sources = tuple([self.resolve(s) for s in node.sources]) if self._replaced else node.sources
+        name = self._renamed.get(node.id, node.name)
+        if sources == node.sources and name == node.name:
+            return node
+        return replace(node, sources=sources, view=None, name=name)
 
     def _position(self, node: Node) -> tuple[int, int, int]:
         """A new node stands just before the old node it was made for."""
@@ -104,5 +112,5 @@ def with_views(graph: Graph) -> Graph:
     nodes: list[Node] = []
     for node in graph:
         view = make_alias(node.spec, node.attrs, nodes[node.sources[0]]) if node.spec.effect == "view" else None
-        nodes.append(replace(node, view=view))
+        nodes.append(node if view == node.view else replace(node, view=view))
     return Graph(tuple(nodes), graph.outputs)
