@@ -8,6 +8,9 @@ import numpy as np
 
 from minfer_ir.formats.base import Bytes, Floats, Format, check_bytes, check_floats
 
+DRAWN_VALUES = 1 << 16
+"""Normal deviates take 20-40 ns each; picking among this many takes 2, and models have a billion."""
+
 
 class FloatFormat(Format):
     """A format of one little-endian floating-point number per block. NaN and infinity are kept."""
@@ -38,8 +41,13 @@ class FloatFormat(Format):
         return self.decode(data)[..., None]
 
     def draw(self, rng: np.random.Generator, rows: int, n: int, scale: float = 0.02) -> Bytes:
-        """See `Format.draw`."""
-        return self.encode(rng.standard_normal((rows, n), dtype=np.float32) * np.float32(scale))
+        """See `Format.draw`. Rows of more than DRAWN_VALUES elements in all repeat that many drawn values at random."""
+        distinct = min(rows * n, DRAWN_VALUES)
+        drawn = self.encode(rng.standard_normal((distinct, 1), dtype=np.float32) * np.float32(scale))
+        if rows * n <= DRAWN_VALUES:
+            return drawn.reshape(rows, -1)
+        picks = rng.integers(0, DRAWN_VALUES, rows * n, dtype=np.uint16)
+        return drawn.view(f"<u{self.block_bytes}")[picks].view(np.uint8).reshape(rows, -1)
 
 
 class _Float32(FloatFormat):

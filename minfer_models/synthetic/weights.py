@@ -17,6 +17,7 @@ from minfer_models.arch.config import read_config
 from minfer_models.arch.tensors import TensorSpec
 from minfer_models.gguf import Metadata, TensorSource, array_source, type_of, write_gguf
 from minfer_models.gguf.encode import typed_entries
+from minfer_models.synthetic.hearing import HeardBytes, heard
 from minfer_models.synthetic.model import SyntheticModel
 
 PIECE_ELEMENTS = 1 << 22
@@ -41,8 +42,10 @@ HIDDEN_SIZE = {"attn_output": 0.4, "ffn_down": 0.6}
 """About the size of what these projections read: a mean over some values, and silu(gate) * up."""
 
 
-def write_model(path: str | os.PathLike[str], model: SyntheticModel) -> Path:
+def write_model(path: str | os.PathLike[str], model: SyntheticModel, hear: HeardBytes | None = None) -> Path:
     """Write `model` to a GGUF file; the same model gives the same bytes. Weights are streamed.
+
+    `hear(tensor, bytes)` follows what is written.
 
     Raises GGUFError for sizes that contradict each other or rows that aren't whole blocks of their type, ValueError
     for an unknown type, before anything is written.
@@ -52,6 +55,8 @@ def write_model(path: str | os.PathLike[str], model: SyntheticModel) -> Path:
     arch = architecture_of(meta)
     specs = arch.tensors(read_config(meta, arch.name, model.n_vocab))
     tensors = [_source(model, spec) for spec in specs if _has(model, spec, arch.qkv_bias == "required")]
+    if hear is not None:
+        tensors = [heard(tensor, hear) for tensor in tensors]
     return write_gguf(path, entries, tensors)[0]
 
 
