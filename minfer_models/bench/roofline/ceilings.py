@@ -69,16 +69,18 @@ class Ceilings:
 class CeilingMeter:
     """Measures a pool's ceilings, one sample of each per call of `sample`, so that they share rounds with the model.
 
-    `weight_bytes` and `value_bytes` (by test) are the sizes of the sweeps; `memory` is the machine's, in bytes.
+    `weight_bytes` and `value_bytes` (by test) are the sizes of the sweeps, up to the largest; `memory` is the
+    machine's, in bytes.
     """
 
     def __init__(self, pool: ThreadPool, weight_bytes: int, value_bytes: Mapping[str, int], memory: int | None) -> None:
         self._pool = pool
-        large = max(large_sweep(memory), weight_bytes)
+        large = large_sweep(memory)
         # Ones: pages that were never written to are all the same page of zeros.
         self._source = np.ones(large, np.uint8)
         self._sink = np.zeros(SINK_BYTES * pool.n_threads, np.uint8)
-        sizes = {"weights": weight_bytes, "large": large, **{f"values {t}": n for t, n in value_bytes.items()}}
+        wanted = {"weights": weight_bytes, "large": large, **{f"values {t}": n for t, n in value_bytes.items()}}
+        sizes = {name: min(size, large) for name, size in wanted.items()}
         self._sweeps = {name: [_Sweep(self, size, ahead) for ahead in AHEAD] for name, size in sizes.items()}
         self._int8, self._f32 = (_Multiplier(self, kind) for kind in ("int8", "f32"))
         self._tests = tuple(value_bytes)
