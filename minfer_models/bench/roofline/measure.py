@@ -13,9 +13,11 @@ from minfer_models.bench.conditions import Conditions
 from minfer_models.bench.loading import EngineChoices, context_of, load_timed
 from minfer_models.bench.roofline.attribution import Attribution, Limits, Spans, attribute
 from minfer_models.bench.roofline.ceilings import CeilingMeter, Ceilings
-from minfer_models.bench.roofline.report import PhaseResult, RooflineReport
+from minfer_models.bench.roofline.report import RooflineReport
+from minfer_models.bench.roofline.results import PhaseResult
 from minfer_models.bench.roofline.steps import Forward, TimedRunner, cpu_backend
 from minfer_models.bench.roofline.timeline import Track
+from minfer_models.bench.runner import Runner
 from minfer_models.bench.stats import Ratio, matched_ratio
 from minfer_models.bench.workload import Workload, require_room
 from minfer_models.cli.progress import Progress
@@ -72,21 +74,23 @@ class _ThreadCount:
         backend = cpu_backend(llm)
         self._tests, self._show = tests, progress.show
         self.clock = Clock(backend.library)
-        self._runner = TimedRunner(llm)
+        self._runner, self._plain = TimedRunner(llm), Runner(llm)
         warm = {test: self._warm_up(test) for test in tests}
         swept = {test: max(_resident(f) for f in forwards) for test, forwards in warm.items()}
         decoded = [n for test, n in swept.items() if test.phase == "tg"]
         values = {test.name: max(_value_bytes(f) for f in forwards) for test, forwards in warm.items()}
         self.meter = CeilingMeter(backend.threads, max(decoded or swept.values()), values, memory)
         self.runs: dict[Workload, list[list[Forward]]] = {test: [] for test in tests}
+        self.untimed: dict[Workload, list[float]] = {test: [] for test in tests}
 
     def rounds(self, repetitions: int) -> None:
-        """Measure everything `repetitions` times, in turns."""
+        """Measure everything `repetitions` times, in turns; every test once without times taken and once with."""
         for number in range(1, repetitions + 1):
             self._show(f"ceilings: {number} of {repetitions}")
             self.meter.sample()
             for test in self._tests:
                 self._show(f"{test.name}: {number} of {repetitions}")
+                self.untimed[test].append(self._plain.run(test.phase, test.tokens, test.depth).seconds)
                 self.runs[test].append(self._runner.run(test))
 
     def phase(self, test: Workload, threads: int) -> tuple[PhaseResult, Track]:
@@ -101,7 +105,8 @@ class _ThreadCount:
             ceilings.f32.rate.median,
         )
         found = attribute(forwards, self.clock, limits)
-        result = PhaseResult.of(test, threads, seconds, found, _of_bandwidth(test, found, seconds, ceilings))
+        untimed = self.untimed[test]
+        result = PhaseResult.of(test, threads, untimed, seconds, found, _of_bandwidth(test, found, untimed, ceilings))
         return result, Track(result.title, tuple((f, Spans.of(f, self.clock)) for f in forwards))
 
     def _warm_up(self, test: Workload) -> list[Forward]:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minfer_models.bench.roofline.ceilings import Ceilings
-from minfer_models.bench.roofline.report import GIGA, PartResult, PhaseResult, RooflineReport, percent
+from minfer_models.bench.roofline.report import RooflineReport
+from minfer_models.bench.roofline.results import PartResult, PhaseResult
 from minfer_models.bench.roofline.svg import Drawing
+from minfer_models.bench.roofline.tables import GIGA, percent
 
 WIDTH, MARGIN = 1120.0, 24.0
 PANEL_HEIGHT, BAR_HEIGHT, BAR_STEP = 400.0, 26.0, 66.0
