@@ -18,9 +18,11 @@ HEAD = 56.0
 LEAST_SHARE = 0.005
 """Kinds below this share of the time are no points, and share a segment in the bars."""
 LABELLED_SHARE = 0.03
-INK, FAINT, WAIT, WAKE, OUTSIDE = "#222222", "#dddddd", "#c9c9c9", "#a3a3a3", "#6f6f6f"
+INK, GREY, FAINT, WAIT, WAKE, OUTSIDE = "#222222", "#777777", "#dddddd", "#c9c9c9", "#a3a3a3", "#6f6f6f"
+DARK = 140
+"""Luma below which text on a colour is white."""
 COLORS = {"matmul": "#2f6fb0", "attention": "#d9772b", "other": "#3f9a61"}
-SHADES = ("#1f4e7d", "#2f6fb0", "#5590c9", "#84b1dc", "#b2d0ea")
+DARKEST, LIGHTEST = (0x1B, 0x45, 0x70), (0xC4, 0xDC, 0xF2)
 OTHERS = ("#3f9a61", "#74b98c", "#a8d5b6", "#8a6fb0", "#b59fd0", "#c9b458")
 
 
@@ -86,6 +88,9 @@ def _panel(drawing: Drawing, frame: _Frame, ceilings: Ceilings, phases: Sequence
         color = COLORS.get(part.op, COLORS["other"])
         fill = color if phase.phase == "pp" else "#fff"
         drawing.circle(x, y, 3 + 22 * math.sqrt(part.share), fill, color, _tip(phase, part))
+    for name, peak, color in (("int8", ceilings.int8, INK), ("f32", ceilings.f32, GREY)):
+        words, y = f"{name} {peak.rate.median / GIGA:.0f} GMAC/s", frame.y(peak.rate.median) - 5
+        drawing.text(frame.left + frame.width - 2, y, words, 11, color, "end", halo=True)
     _labels(drawing, frame, [_label(frame, phase, op) for phase in phases for op in _ops(phase)])
 
 
@@ -96,8 +101,8 @@ def _ranges(report: RooflineReport) -> tuple[tuple[float, float], tuple[float, f
     rates = [part.macs_per_second for part in parts] or [GIGA]
     roofs = [peak.rate.median for c in report.ceilings for peak in (c.int8, c.f32)]
     ridges = [c.int8.rate.median / c.weights.rate.median for c in report.ceilings]
-    x_range = _decades(min(intensities) / 1.5, max(*intensities, *ridges) * 2)
-    return x_range, _decades(min(rates) / 1.5, max(*rates, *roofs) * 1.5)
+    x_range = (min(intensities) / 2, max(*intensities, *ridges) * 3)
+    return x_range, (min(rates) / 3, max(*rates, *roofs) * 2)
 
 
 def _points(phases: Sequence[PhaseResult]) -> list[tuple[PhaseResult, PartResult]]:
@@ -124,10 +129,9 @@ def _axes(drawing: Drawing, frame: _Frame) -> None:
 def _roofs(drawing: Drawing, frame: _Frame, c: Ceilings) -> None:
     int8, f32, memory = c.int8.rate.median, c.f32.rate.median, c.weights.rate.median
     right = frame.left + frame.width
-    for name, roof, color in (("int8", int8, INK), ("f32", f32, "#777")):
+    for roof, color in ((int8, INK), (f32, GREY)):
         start = max(roof / memory, frame.x_range[0])
         drawing.line((frame.x(start), frame.y(roof)), (right, frame.y(roof)), color, 1.5)
-        drawing.text(right - 2, frame.y(roof) - 5, f"{name} {roof / GIGA:.0f} GMAC/s", 11, color, "end")
     low = max(frame.x_range[0], frame.y_range[0] / memory)
     drawing.line((frame.x(low), frame.y(low * memory)), (frame.x(int8 / memory), frame.y(int8)), INK, 1.5)
     # Along the slope, a little above it.
@@ -188,9 +192,9 @@ def _bar(drawing: Drawing, top: float, phase: PhaseResult, colors: dict[str, str
     for name, seconds, color in _segments(phase, colors):
         share = seconds / phase.total_seconds
         drawing.rect(left, top + 18, width * share, BAR_HEIGHT, color, f"{name}: {percent(share)}")
-        words = f"{_short(name)} {100 * share:.0f} %"
+        words = f"{_brief(name)} {100 * share:.0f} %"
         if width * share > 6.4 * len(words):
-            ink = "#fff" if color in (INK, OUTSIDE, *SHADES[:3], COLORS["attention"], OTHERS[0]) else INK
+            ink = "#fff" if _luma(color) < DARK else INK
             drawing.text(left + width * share / 2, top + 18 + BAR_HEIGHT / 2 + 4, words, 11, ink, "middle")
         left += width * share
 
@@ -216,7 +220,11 @@ def _kind_colors(phases: Sequence[PhaseResult]) -> dict[str, str]:
     for part in (part for phase in phases for part in phase.parts):
         shares[part.kind] = max(shares.get(part.kind, (0.0, part.op)), (part.share, part.op))
     kinds = [(kind, op) for kind, (share, op) in sorted(shares.items(), key=lambda s: -s[1][0]) if share >= LEAST_SHARE]
-    pools = {"matmul": iter(SHADES), "attention": iter([COLORS["attention"]]), "other": iter(OTHERS)}
+    pools = {
+        "matmul": iter(_shades(sum(op == "matmul" for _, op in kinds))),
+        "attention": iter([COLORS["attention"]]),
+        "other": iter(OTHERS),
+    }
     drawn = {kind: next(pools[op if op in pools else "other"], None) for kind, op in kinds}
     return {kind: color for kind, color in drawn.items() if color is not None}
 
@@ -245,8 +253,23 @@ def _short(kind: str) -> str:
     return kind.removeprefix("matmul ")
 
 
-def _decades(low: float, high: float) -> tuple[float, float]:
-    return 10.0 ** math.floor(math.log10(low)), 10.0 ** math.ceil(math.log10(high))
+def _brief(kind: str) -> str:
+    """The same for narrow places: `attn_q+attn_k+attn_v` is `attn_q+k+v`."""
+    head, *rest = _short(kind).split("+")
+    prefix = head[: head.find("_") + 1]
+    return "+".join([head, *(name.removeprefix(prefix) for name in rest)])
+
+
+def _shades(n: int) -> list[str]:
+    """`n` blues, dark to light."""
+    mixed = [[d + (b - d) * i / max(n - 1, 1) for d, b in zip(DARKEST, LIGHTEST, strict=True)] for i in range(n)]
+    return ["#" + "".join(f"{round(c):02x}" for c in rgb) for rgb in mixed]
+
+
+def _luma(color: str) -> float:
+    """How bright `#rrggbb` is, 0 to 255 (Rec. 601)."""
+    r, g, b = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return 0.299 * r + 0.587 * g + 0.114 * b
 
 
 def _span(bounds: tuple[float, float]) -> float:
@@ -258,4 +281,5 @@ def _fraction(value: float, bounds: tuple[float, float]) -> float:
 
 
 def _exponents(bounds: tuple[float, float]) -> range:
-    return range(round(math.log10(bounds[0])), round(math.log10(bounds[1])) + 1)
+    """The powers of ten within."""
+    return range(math.ceil(math.log10(bounds[0])), math.floor(math.log10(bounds[1])) + 1)

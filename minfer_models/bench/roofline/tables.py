@@ -84,8 +84,8 @@ def phase_table(phase: PhaseResult) -> str:
          f"{sum(p.macs for p in phase.parts) / unit / GIGA:.3f}", "", "", _ms(phase.limit_seconds, unit), "",
          percent(phase.limit_seconds / total)]
     )  # fmt: skip
-    cost = median(t / s for t, s in zip(phase.timed_seconds, phase.seconds, strict=True)) - 1
-    return f"{table(headers, rows)}\n\nTaking these times made the test {percent(cost)} slower (median)."
+    ratio = median(t / s for t, s in zip(phase.timed_seconds, phase.seconds, strict=True))
+    return f"{table(headers, rows)}\n\nWith times taken a run took {ratio:.3f} x as long as without."
 
 
 def _part_row(p: PartResult, unit: int) -> list[str]:
