@@ -35,6 +35,12 @@ def test_json_has_every_repetition_and_what_they_were_taken_on(
         assert 0 <= m["outside"] < 1
 
 
+def test_a_kept_depth_is_said(tiny: Path, bench: Bench, valid: Callable[[str], Any]) -> None:
+    args = (tiny, "-p", 4, "-n", 2, "-d", 20, "-r", 2, "-t", 1, "--keep-depth")
+    assert all(m["refill"] is False for m in valid(bench(*args, "-o", "json").stdout)["results"])
+    assert "- depth: filled once, and cut back to before every run\n" in bench(*args).stdout
+
+
 def test_the_model_is_recorded_as_gguf_py_sees_it(tiny: Path, bench: Bench, valid: Callable[[str], Any]) -> None:
     model = valid(bench(tiny, "-p", 4, "-n", 0, "-r", 1, "-o", "json").stdout)["conditions"]["model"]
     reader = gguf.GGUFReader(tiny)

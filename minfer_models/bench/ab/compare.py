@@ -154,8 +154,8 @@ def _plan_diffs(a: AbSide, b: AbSide, tests: Sequence[Workload]) -> tuple[PlanDi
         listings = a.plan(a_rows), b.plan(b_rows)
         if listings[0] is None or listings[1] is None:
             return ()
-        rows_text = f"{a_rows} rows" if a_rows == b_rows else f"{a_rows} -> {b_rows} rows"
-        name = f"{', '.join(names)} ({rows_text} a forward)"
+        rows_text = f"{a_rows}" if a_rows == b_rows else f"{a_rows} -> {b_rows}"
+        name = f"{', '.join(names)} ({rows_text} row{'' if (a_rows, b_rows) == (1, 1) else 's'} a forward)"
         found.append(PlanDiff.of(name, PlanListing.read(listings[0]), PlanListing.read(listings[1])))
     return tuple(found)
 

@@ -10,7 +10,9 @@ from typing import Self
 
 INSTRUCTION = re.compile(r"\s*\d+  (?P<kernel>\S+) (?P<operands>.*?)(?P<barrier> \| barrier)?(  ; (?P<label>.*))?")
 REFERENCE = re.compile(r"%\d+ (?P<label>[^\s@]+)\S* = (?P<kernel>\w+)\((?P<operands>.*)\)")
-STORED_WEIGHT = re.compile(r"w\d+ .* (?P<type>\S+)\[[\d, ]*\]: (?P<form>.*), \d+ bytes")
+STORED_WEIGHT = re.compile(r"w\d+ .* (?P<type>\S+)\[[\d, ]*\]: (?P<form>.*)")
+SIZE = re.compile(r", \d+ bytes")
+NUMBER = re.compile(r"-?\d[\d.e+-]*")
 OPERAND = re.compile(r"(\w+)=(.*?)(?= \w+=|$)")
 POOL_BUFFER = re.compile(r"@b\d+(?=\+)")
 """Which buffer of the pool: it depends on what was planned before, not on the plan."""
@@ -45,7 +47,7 @@ class PlanListing:
             if call := INSTRUCTION.fullmatch(line) or REFERENCE.fullmatch(line):
                 calls.append(_call(call.groupdict()))
             elif weight := STORED_WEIGHT.fullmatch(line):
-                weights.append(f"{weight['type']}: {weight['form']}")
+                weights.append(f"{weight['type']}: {SIZE.sub('', weight['form'])}")
             else:
                 others.append(line)
         return cls(tuple(calls), tuple(weights), tuple(others))
@@ -72,7 +74,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class OperandChange:
-    """An operand that differs in `calls` calls of the same kernel for the same node, with the first one's values."""
+    """A number that differs in `calls` calls of the same kernel for the same node, with the first one's values."""
 
     kernel: str
     operand: str
@@ -85,7 +87,8 @@ class OperandChange:
 class PlanDiff:
     """Two plans of one forward. `equal` is about everything in the listings, the rest counts what differs.
 
-    `operands` are at most twelve; `more_operands` counts what was left out.
+    `operands` are at most twelve; `more_operands` counts what was left out. Operands that only lie elsewhere aren't
+    among them.
     """
 
     forward: str
@@ -115,10 +118,10 @@ class PlanDiff:
     def lines(self) -> list[str]:
         """For a reader: the counts, then one line per difference."""
         if self.equal:
-            return [f"{self.forward}: equal plans, {self.calls.a} kernel calls"]
+            return [f"equal plans, {self.calls.a} kernel calls"]
         head = [f"calls {_arrow(self.calls)}", f"barriers {_arrow(self.barriers)}"]
         return [
-            f"{self.forward}: {', '.join(head)}",
+            ", ".join(head),
             *(f"  {c.name}: {_arrow(c)} calls" for c in self.kernels),
             *(f"  weights {c.name}: {_arrow(c)} of them" for c in self.weights),
             *(f"  {o.kernel} {o.operand}: {o.a} -> {o.b} in {o.calls} calls" for o in self.operands),
@@ -137,16 +140,17 @@ def _changed(a: Counter[str], b: Counter[str]) -> tuple[Counts, ...]:
 
 
 def _operand_changes(a: Sequence[Call], b: Sequence[Call]) -> list[OperandChange]:
-    """Calls of the same kernel for the same node, operand by operand, most frequent first."""
+    """Numbers in calls of the same kernel for the same node, most frequent first."""
     others = {(call.kernel, call.label): dict(call.operands) for call in b}
     counts: Counter[tuple[str, str]] = Counter()
     examples: dict[tuple[str, str], tuple[str, str]] = {}
     for call in a:
         there = others.get((call.kernel, call.label))
-        for name, value in call.operands if there is not None else ():
-            if there is not None and there.get(name) != value:
+        for name, value in call.operands:
+            other = value if there is None else there.get(name, value)
+            if other != value and NUMBER.fullmatch(value) and NUMBER.fullmatch(other):
                 counts[call.kernel, name] += 1
-                examples.setdefault((call.kernel, name), (value, there.get(name, "nothing")))
+                examples.setdefault((call.kernel, name), (value, other))
     return [OperandChange(kernel, name, n, *examples[kernel, name]) for (kernel, name), n in counts.most_common()]
 
 

@@ -178,9 +178,11 @@ class AbReport:
             lines += [f"- fusions on, side {s.name}: {', '.join(s.fusions) or 'none'}" for s in self.sides]
         if not self.plans:
             lines.append("- plans: a side's revision can't list its plans")
+        forwards: dict[tuple[str, ...], list[str]] = {}
         for plan in self.plans:
-            head, *rest = plan.lines()
-            lines += [f"- plan of {head}", *rest]
+            forwards.setdefault(tuple(plan.lines()), []).append(plan.forward)
+        for (head, *rest), names in forwards.items():
+            lines += [f"- plan of {'; '.join(names)}: {head}", *rest]
         return lines
 
 
@@ -195,4 +197,5 @@ def _round_row(r: Compared, n: Round) -> list[str]:
 
 def _side_text(side: SideRecord) -> str:
     revision = "" if side.revision is None else f"{side.revision} = {side.source}; "
-    return f"- side {side.name}: {revision}{settings_text(side.settings)}; loaded in {side.load_seconds:.2f} s"
+    settings = settings_text(side.settings) or "settings that its revision can't list"
+    return f"- side {side.name}: {revision}{settings}; loaded in {side.load_seconds:.2f} s"

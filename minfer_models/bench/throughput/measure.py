@@ -40,7 +40,8 @@ def measure(
         with llm:
             settings = settings_of(llm)
             workers = settings.pop("threads", 1)
-            rounds = [_rounds(EngineSide("minfer", llm), test, repetitions, progress) for test in tests]
+            side = EngineSide("minfer", llm)
+            rounds = [_rounds(side, test, repetitions, progress) for test in tests]
         results += [Measured.of(r, "minfer", workers) for r in rounds]
         loads.append(Loading(workers, loaded, peak_bytes()))
     return ThroughputReport(conditions, settings, tuple(loads), tuple(results))
