@@ -84,7 +84,7 @@ class Runner:
         hashes: list[str] = []
         with TokenSequence(self.engine, min(n_prompt + n_tokens, self.engine.n_ctx)) as sequence:
             while len(token_ids) < min(n_tokens, self.engine.n_ctx - n_prompt):
-                logits = np.array(sequence.feed(ids), np.float32)[-1]
+                logits = np.array(_step(sequence, ids), np.float32)
                 token_ids.append(sampler.sample(logits))
                 hashes.append(hashlib.sha256(logits.tobytes()).hexdigest()[:16])
                 ids = token_ids[-1:]
@@ -152,10 +152,16 @@ class Runner:
         sequence.feed(ids)
 
     def _decode(self, sequence: Any, ids: Sequence[int], tokens: int, sampler: Any) -> None:
-        step = getattr(sequence, "next_logits", None) or (lambda ids: sequence.feed(ids)[0])
         token = ids[0]
         for _ in range(tokens):
-            token = sampler.sample(step([token]))
+            token = sampler.sample(_step(sequence, [token]))
+
+
+def _step(sequence: Any, ids: Sequence[int]) -> Any:
+    """The logits behind `ids`, the way generation gets them; by `feed` where that revision has no other."""
+    if hasattr(sequence, "next_logits"):
+        return sequence.next_logits(ids)
+    return sequence.feed(ids)[-1]
 
 
 def program_seconds(engine: Any) -> float | None:

@@ -29,12 +29,6 @@ def git(root: Path, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def change(root: Path, path: str, old: str, new: str) -> None:
-    text = (root / path).read_text()
-    assert old in text
-    (root / path).write_text(text.replace(old, new))
-
-
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """This tree's packages under the tags `old` (without `load`), `base` and `other` (it says something else)."""
@@ -50,8 +44,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "minfer_models/__init__.py").write_text(init)
     git(root, "commit", "--quiet", "-am", "base")
     git(root, "tag", "base")
-    change(root, "minfer_models/llm.py", "        self.engine = engine\n", "        self.engine = Contrary(engine)\n")
-    with (root / "minfer_models/llm.py").open("a") as file:
+    with (root / "minfer_models/engine/sequence.py").open("a") as file:
         file.write(CONTRARY)
     git(root, "commit", "--quiet", "-am", "other")
     git(root, "tag", "other")
@@ -59,14 +52,12 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-CONTRARY = '''
+CONTRARY = """
 
-def Contrary(engine):
-    """Likes best what the engine likes least."""
-    forward = engine.forward
-    engine.forward = lambda rows, outputs, copy=True: -forward(rows, outputs, True)
-    return engine
-'''
+liked = TokenSequence.next_logits
+TokenSequence.next_logits = lambda self, ids: -liked(self, ids)
+"""
+"""Likes best what the model likes least."""
 
 
 @pytest.fixture

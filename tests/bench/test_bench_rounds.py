@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from minfer_models.bench.rounds import MOST_REPEATS, Turn, matched_rounds
 from minfer_models.bench.runner import Runner
 from minfer_models.bench.sides import Sample
 from minfer_models.bench.workload import BenchError, Workload, parse_counts, workloads
+from minfer_models.engine import TokenSequence
 from minfer_models.llm import LLM
 
 
@@ -73,53 +75,51 @@ def test_two_sides_of_one_name_and_no_rounds_are_refused() -> None:
         matched_rounds([Scripted("a", [])], Workload("tg", 1), 0)
 
 
-def test_the_engine_starts_empty_fills_the_depth_and_builds_nothing_on_the_clock(tiny: Path) -> None:
+@pytest.fixture
+def fed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """(position, number of tokens) of everything that sequences are given, in order."""
+    seen: list[tuple[int, int]] = []
+    for name in ("feed", "next_logits"):
+        method = getattr(TokenSequence, name)
+
+        def watched(self: TokenSequence, ids: list[int], method: Any = method) -> Any:
+            seen.append((self.length, len(ids)))
+            return method(self, ids)
+
+        monkeypatch.setattr(TokenSequence, name, watched)
+    return seen
+
+
+def test_the_engine_starts_empty_fills_the_depth_and_builds_nothing_on_the_clock(
+    tiny: Path, fed: list[tuple[int, int]]
+) -> None:
     with load(tiny, threads=1, chunk=16) as llm:
-        engine, builds = llm.engine, []
-        side = EngineSide("minfer", llm)
-        lengths: list[list[int]] = []
-        forward = engine.forward
-
-        def watched(rows, outputs, copy=True):  # noqa: ANN001, ANN202 (stands in for a method)
-            lengths[-1].append(len(rows.token_ids))
-            assert rows.positions[0] == sum(lengths[-1][:-1])  # every run starts at position 0
-            return forward(rows, outputs, copy)
-
-        engine.forward = watched
+        side, graphs = EngineSide("minfer", llm), llm.engine.graphs
+        builds: list[tuple[int, int]] = []
         for workload in (Workload("pp", 20, 5), Workload("tg", 3, 17)):
             for _ in range(2):
-                lengths.append([])
-                before = engine.graphs.builds
+                before = graphs.builds
                 sample = side.run(workload)
-                builds.append((sample.built, engine.graphs.builds - before))
+                builds.append((sample.built, graphs.builds - before))
                 assert sample.inside is not None
                 assert 0 < sample.inside < sample.seconds
-    assert lengths == [[5, 16, 4]] * 2 + [[16, 1, 1, 1, 1]] * 2
+    assert fed == [(0, 5), (5, 20)] * 2 + [(0, 17), (17, 1), (18, 1), (19, 1)] * 2
     assert builds[1] == builds[3] == (0, 0)
     assert builds[0] == (2, 3)  # the depth's plan isn't on the clock
 
 
-def test_a_kept_depth_is_filled_once_and_cut_back_to(tiny: Path) -> None:
+def test_a_kept_depth_is_filled_once_and_cut_back_to(tiny: Path, fed: list[tuple[int, int]]) -> None:
     with load(tiny, threads=1, chunk=16) as llm:
-        runner, engine = Runner(llm), llm.engine
-        positions: list[tuple[int, int]] = []
-        forward = engine.forward
-
-        def watched(rows, outputs, copy=True):  # noqa: ANN001, ANN202 (stands in for a method)
-            positions.append((int(rows.positions[0]), len(rows.token_ids)))
-            return forward(rows, outputs, copy)
-
-        engine.forward = watched
+        runner = Runner(llm)
         for phase, tokens, depth in (("pp", 4, 20), ("tg", 2, 20), ("pp", 4, 20), ("tg", 1, 5)):
             runner.run(phase, tokens, depth, refill=False)
-        filled = [(0, 16), (16, 4)]
-        assert positions == [*filled, (20, 4), (20, 1), (21, 1), (20, 4), (0, 5), (5, 1)]
-        positions.clear()
+        assert fed == [(0, 20), (20, 4), (20, 1), (21, 1), (20, 4), (0, 5), (5, 1)]
+        fed.clear()
         runner.run("pp", 4, 5)
         runner.run("pp", 4, 5)
-        assert positions == [(0, 5), (5, 4)] * 2
-        assert runner.continuation(4, 600).token_ids != ()
-        runner.empty()
+        assert fed == [(0, 5), (5, 4)] * 2
+        runner.run("tg", 1, 300, refill=False)
+        assert len(runner.continuation(4, 600).token_ids) == 508  # the kept depth made room
 
 
 def test_the_side_that_does_more_is_the_slower_one(tiny: Path) -> None:
