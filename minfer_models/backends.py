@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 from minfer_ir.runtime.backend import Backend
 from minfer_ir.runtime.numpy_backend import NumpyBackend
@@ -14,6 +14,9 @@ from minfer_kernels.cpu.compiler.library import KernelLibrary, OnCompile
 from minfer_kernels.cpu.runner.cores import default_threads
 from minfer_models.engine.options import EngineError, EngineOptions
 from minfer_models.settings import Settings
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ENTRY_POINTS = "minfer.backends"
 """The entry point group: each names a callable without arguments that makes a Backend."""
@@ -30,23 +33,31 @@ def kernel_library(settings: Settings, isa: str, on_compile: OnCompile | None = 
 
 def backend_names() -> list[str]:
     """Every name that a device plan may use."""
-    return [*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))]
+    return [*BUILT_IN, *_plug_ins()]
 
 
 def make_backends(options: EngineOptions, settings: Settings, on_compile: OnCompile | None = None) -> list[Backend]:
     """A backend for every name in the device plan; raises EngineError listing the known names."""
-    makers: Mapping[str, Callable[[], Backend]] = {
+    makers: dict[str, Callable[[], Backend]] = {
         "cpu": lambda: CpuBackend(
             kernel_library(settings, options.isa, on_compile), options.threads or default_threads()
         ),
         "numpy": NumpyBackend,
-        **{point.name: partial(_plugged_in, point) for point in entry_points(group=ENTRY_POINTS)},
     }
     plan = options.devices
     wanted = dict.fromkeys([*plan.order, *(name for _, name in plan.blocks)])
+    if any(name not in makers for name in wanted):
+        makers = makers | {name: partial(_plugged_in, point) for name, point in _plug_ins().items()}
     if unknown := [name for name in wanted if name not in makers]:
         raise EngineError(f"no backend is called {', '.join(unknown)}; there are {', '.join(makers)}")
     return [makers[name]() for name in wanted]
+
+
+def _plug_ins() -> dict[str, EntryPoint]:
+    """Looked for only when a plan names them: reading every distribution's entry points is a twentieth of a start."""
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
 
 
 def _plugged_in(point: EntryPoint) -> Backend:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from minfer_ir.graph import Graph
 from minfer_ir.params import DevicePlan
@@ -13,7 +13,6 @@ from minfer_ir.runtime.backend import Backend
 from minfer_ir.runtime.probe import Probe
 from minfer_kernels.cpu.backend import CpuBackend
 from minfer_models.backends import make_backends
-from minfer_models.chat import ChatTemplate
 from minfer_models.engine import Engine, EngineOptions, Logits, Model, TokenSequence
 from minfer_models.engine.sequence import token_array
 from minfer_models.generation import Generation
@@ -21,6 +20,9 @@ from minfer_models.hub import locate
 from minfer_models.sampling import Sampler, SamplingParams
 from minfer_models.settings import Settings
 from minfer_models.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from minfer_models.chat import ChatTemplate
 
 
 class LLM:
@@ -72,6 +74,9 @@ class LLM:
 
     def chat_template(self) -> ChatTemplate:
         """The model's template."""
+        # jinja2 is a tenth of a warm start, and most runs don't chat
+        from minfer_models.chat import ChatTemplate
+
         return ChatTemplate.from_metadata(self.metadata)
 
     def logits(self, tokens: Sequence[int]) -> Logits:

@@ -6,7 +6,6 @@ import json
 import os
 import tempfile
 from dataclasses import fields
-from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,6 +69,7 @@ def _shown(value: Any) -> str:
 
 def _versions() -> Section:
     import platform
+    from importlib.metadata import PackageNotFoundError, version
 
     found: Section = {"python": platform.python_version()}
     for package in PACKAGES:
@@ -109,6 +109,8 @@ def _threads(settings: Settings) -> Section:
 
 
 def _backends(library: KernelLibrary, problems: list[str]) -> Section:
+    from importlib.metadata import entry_points
+
     from minfer_models.backends import ENTRY_POINTS
 
     found: Section = {"cpu": f"Numba kernels for {library.isa.value}", "numpy": "the ops' references, slow"}

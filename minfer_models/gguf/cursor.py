@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer_models.gguf.errors import GGUFError
-from minfer_models.gguf.strings import StringArray
+from minfer_models.gguf.strings import StringArray, text_bytes
 
 _U64 = struct.Struct("<Q")
 # A length beyond this is damage, not a download that stopped: no hint about one then.
@@ -92,6 +92,10 @@ class Cursor:
     def strings(self, count: int, what: str) -> StringArray:
         """`count` strings, each checked for length and UTF-8."""
         self.need(count * _U64.size, f"{what} ({count} strings)")
+        found = self._short_strings(count)
+        if found is not None:
+            self.pos += len(found.blob)
+            return found
         first = self.pos
         starts = array("q", (first,))
         # Local names and an inlined check: this loop sees 300,000 strings in a real vocabulary.
@@ -113,3 +117,43 @@ class Cursor:
             starts.append(pos)
         self.pos = pos
         return StringArray(self.data[first:pos], np.frombuffer(starts, dtype=np.int64) - first)
+
+    def _short_strings(self, count: int) -> StringArray | None:
+        """`count` strings that are all shorter than 256 bytes, found without a loop; None for any that aren't so.
+
+        Such a length is one byte and seven zeros, which text does not hold: every place that looks like one is taken,
+        and each must then lie exactly behind the string before it.
+        """
+        room = min(self.left, count * _LONGEST_GUESSED)
+        data = np.frombuffer(self.data, np.uint8, room, self.pos)
+        if room < 8 or not count:
+            return None
+        zeros = data == 0
+        seven = zeros[1:-6].copy()
+        for byte in range(2, 8):
+            seven &= zeros[byte : len(zeros) - 7 + byte]
+        starts = np.flatnonzero(seven)[:count]
+        if len(starts) < count:
+            return None
+        ends = starts + 8 + data[starts]
+        if starts[0] != 0 or ends[-1] > room or not np.array_equal(ends[:-1], starts[1:]):
+            return None
+        bounds = np.append(starts, ends[-1])
+        blob = self.data[self.pos : self.pos + int(ends[-1])]
+        return StringArray(blob, bounds) if _each_is_text(blob, bounds) else None
+
+
+# Bytes of a string in an array, on average, beyond which it isn't looked at as a whole.
+_LONGEST_GUESSED = 32
+
+
+def _each_is_text(blob: bytes, bounds: NDArray[np.int64]) -> bool:
+    """Whether every string is UTF-8: all of them together are, and none starts within a character."""
+    data = np.frombuffer(blob + b"\0", np.uint8)
+    if ((data[bounds[:-1] + 8] & 0xC0) == 0x80).any():
+        return False
+    try:
+        text_bytes(blob, bounds).decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
-from gguf.constants import GGUFValueType
 from numpy.typing import NDArray
 
 from minfer_models.gguf import limits
+from minfer_models.gguf.constants import GGUFValueType
 from minfer_models.gguf.errors import GGUFError
 from minfer_models.gguf.header import NUMPY_TYPES, SCALARS
 from minfer_models.gguf.metadata import Metadata, TypedValue

@@ -11,15 +11,15 @@ import struct
 from dataclasses import dataclass
 
 import numpy as np
-from gguf.constants import GGUF_DEFAULT_ALIGNMENT, GGUFValueType, Keys
 
 from minfer_models.gguf import limits
+from minfer_models.gguf.constants import ALIGNMENT_KEY, DEFAULT_ALIGNMENT, GGUFValueType
 from minfer_models.gguf.cursor import Cursor
 from minfer_models.gguf.metadata import TypedValue
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-ALIGNMENT_KEY = Keys.General.ALIGNMENT
+
 
 _U32 = struct.Struct("<I")
 _PREFIX_BYTES = 24  # magic, version, two counts
@@ -172,7 +172,7 @@ def _array(cursor: Cursor, start: int, strings_left: int) -> TypedValue:
 def _alignment(cursor: Cursor, metadata: dict[str, TypedValue]) -> int:
     entry = metadata.get(ALIGNMENT_KEY)
     if entry is None:
-        return GGUF_DEFAULT_ALIGNMENT
+        return DEFAULT_ALIGNMENT
     cursor.key = ALIGNMENT_KEY
     if entry.type != GGUFValueType.UINT32:
         raise cursor.error(f"must be UINT32, found {entry.type_name} {str(entry.value)[:40]!r}", offset=entry.offset)

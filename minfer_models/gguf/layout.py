@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from gguf.constants import GGMLQuantizationType
-
 from minfer_ir.formats.base import Format
+from minfer_models.gguf.constants import GGMLQuantizationType
 from minfer_models.gguf.errors import GGUFError
 from minfer_models.gguf.header import Header, TensorHeader
 from minfer_models.gguf.limits import padded

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from gguf.constants import GGUFValueType
 from numpy.typing import NDArray
 
+from minfer_models.gguf.constants import GGUFValueType
 from minfer_models.gguf.errors import GGUFError
 from minfer_models.gguf.strings import StringArray
 

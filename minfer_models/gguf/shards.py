@@ -10,14 +10,13 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from gguf.constants import Keys
-
+from minfer_models.gguf.constants import SPLIT_COUNT_KEY, SPLIT_NO_KEY, SPLIT_TENSORS_KEY
 from minfer_models.gguf.errors import GGUFError
 from minfer_models.gguf.metadata import Metadata
 
-NO_KEY = Keys.Split.LLM_KV_SPLIT_NO
-COUNT_KEY = Keys.Split.LLM_KV_SPLIT_COUNT
-TENSORS_KEY = Keys.Split.LLM_KV_SPLIT_TENSORS_COUNT
+NO_KEY = SPLIT_NO_KEY
+COUNT_KEY = SPLIT_COUNT_KEY
+TENSORS_KEY = SPLIT_TENSORS_KEY
 SPLIT_KEYS = (NO_KEY, COUNT_KEY, TENSORS_KEY)
 MAX_SHARDS = 65535
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gguf.constants import GGMLQuantizationType
 from numpy.typing import NDArray
 
 from minfer_models.gguf import limits
+from minfer_models.gguf.constants import GGMLQuantizationType
 from minfer_models.gguf.encode import utf8_bytes
 from minfer_models.gguf.errors import GGUFError
 from minfer_models.gguf.reader import GGUFFile

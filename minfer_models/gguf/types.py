@@ -6,10 +6,9 @@ implement can still be listed, checked and copied.
 
 from __future__ import annotations
 
-from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-
 from minfer_ir.formats import WEIGHT_FORMATS
 from minfer_ir.formats.base import Format
+from minfer_models.gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 REMOVED_TYPES = {
     4: "Q4_2",

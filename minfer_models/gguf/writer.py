@@ -15,12 +15,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from gguf.constants import GGUF_DEFAULT_ALIGNMENT, GGUFValueType
-
 from minfer_models.gguf import limits, shards
+from minfer_models.gguf.constants import ALIGNMENT_KEY, DEFAULT_ALIGNMENT, GGUFValueType
 from minfer_models.gguf.encode import MetadataLike, encode_entries, encode_string, typed_entries
 from minfer_models.gguf.errors import GGUFError
-from minfer_models.gguf.header import ALIGNMENT_KEY, MAGIC
+from minfer_models.gguf.header import MAGIC
 from minfer_models.gguf.metadata import TypedValue
 from minfer_models.gguf.source import TensorSource
 
@@ -100,7 +99,7 @@ def _check(entries: Mapping[str, TypedValue], tensors: Sequence[TensorSource]) -
 def _alignment(entries: Mapping[str, TypedValue]) -> int:
     entry = entries.get(ALIGNMENT_KEY)
     if entry is None:
-        return GGUF_DEFAULT_ALIGNMENT
+        return DEFAULT_ALIGNMENT
     if entry.type != GGUFValueType.UINT32 or not isinstance(entry.value, int):
         raise GGUFError(f"must be UINT32, not {entry.type_name}", key=ALIGNMENT_KEY)
     fault = limits.alignment_fault(entry.value)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import repeat
+from operator import add
 from typing import Final
 
 import numpy as np
@@ -69,11 +71,10 @@ class Vocab:
         if model != "gpt2":
             raise TokenizerError(f"{MODEL_KEY} is {model!r}; only 'gpt2' (byte-level BPE) can be run")
         tokens = _strings(meta, TOKENS_KEY)
-        merges = [_pair(rank, merge) for rank, merge in enumerate(_strings(meta, MERGES_KEY))]
+        merges = _pairs(_strings(meta, MERGES_KEY))
         ids = _unique_ids(tokens)
-        _check_merges(merges, ids)
+        made = _check_merges(merges, ids)
         types = _types(meta, len(tokens))
-        made = {left + right for left, right in merges}
         for name in END_NAMES & ids.keys():
             # Some converters type an end token as ordinary text; one that merges can make really is ordinary.
             if types[ids[name]] == TokenType.NORMAL and name not in made:
@@ -91,7 +92,8 @@ class Vocab:
     def tokens_of(self, *types: TokenType) -> dict[str, int]:
         """Text to id for the tokens of these types; empty texts are left out."""
         wanted = set(types)
-        return {text: i for i, text in enumerate(self.tokens) if self.types[i] in wanted and text}
+        numbered = zip(range(len(self.tokens)), self.tokens, self.types, strict=True)
+        return {text: i for i, text, kind in numbered if kind in wanted and text}
 
     def ordinary(self) -> dict[str, int]:
         """Text to id of what plain text may become."""
@@ -141,16 +143,19 @@ def _strings(meta: Mapping[str, object], key: str) -> list[str]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise TokenizerError(f"{key} is a {type(value).__name__}, not an array of strings")
     texts = list(value)
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TokenizerError(f"{key}[{i}] is {text!r}, not a string")
-    return texts
+    if set(map(type, texts)) <= {str}:
+        return texts
+    i, text = next((i, text) for i, text in enumerate(texts) if not isinstance(text, str))
+    raise TokenizerError(f"{key}[{i}] is {text!r}, not a string")
 
 
 def _unique_ids(tokens: Sequence[str]) -> dict[str, int]:
     if not tokens:
         raise TokenizerError(f"{TOKENS_KEY} is empty")
-    ids: dict[str, int] = {}
+    ids = dict(zip(tokens, range(len(tokens)), strict=True))
+    if len(ids) == len(tokens):
+        return ids
+    ids.clear()
     for i, text in enumerate(tokens):
         first = ids.setdefault(text, i)
         if first != i and text:
@@ -168,10 +173,20 @@ def _types(meta: Mapping[str, object], n_tokens: int) -> list[int]:
         raise TokenizerError(f"{TYPES_KEY} has {len(value)} entries for {n_tokens} tokens")
     types = value.tolist() if isinstance(value, np.ndarray) else list(value)
     known = set(TokenType)
-    for i, kind in enumerate(types):
+    for i, kind in enumerate(types if set(types) - known else ()):
         if kind not in known:
             raise TokenizerError(f"{TYPES_KEY}[{i}] is {kind!r}; known types are 0 to {max(known)}")
     return types
+
+
+def _pairs(merges: list[str]) -> list[tuple[str, str]]:
+    """Every merge as its two tokens. All are cut at once: one by one, a vocabulary of 150,000 took 0.1 s."""
+    joined = "\n".join(merges)
+    cut = joined.replace("\n", " ").split(" ")
+    one_space_each = set(map(str.count, merges, repeat(" "))) == {1} and joined.count("\n") == len(merges) - 1
+    if one_space_each and all(cut):
+        return list(zip(cut[::2], cut[1::2], strict=True))
+    return [_pair(rank, merge) for rank, merge in enumerate(merges)]
 
 
 def _pair(rank: int, merge: str) -> tuple[str, str]:
@@ -181,9 +196,13 @@ def _pair(rank: int, merge: str) -> tuple[str, str]:
     return left, right
 
 
-def _check_merges(merges: list[tuple[str, str]], ids: Mapping[str, int]) -> None:
+def _check_merges(merges: list[tuple[str, str]], ids: Mapping[str, int]) -> set[str]:
+    """The tokens that merges make; raises TokenizerError for the first merge of or to something that is no token."""
+    lefts, rights = [left for left, _ in merges], [right for _, right in merges]
+    made = set(map(add, lefts, rights))
+    if ids.keys() >= made.union(lefts, rights):
+        return made
     for rank, (left, right) in enumerate(merges):
-        if left in ids and right in ids and left + right in ids:
-            continue
-        lacking = next(text for text in (left, right, left + right) if text not in ids)
-        raise TokenizerError(f"{MERGES_KEY}[{rank}] is {left + ' ' + right!r}, but {lacking!r} is no token")
+        for lacking in (text for text in (left, right, left + right) if text not in ids):
+            raise TokenizerError(f"{MERGES_KEY}[{rank}] is {left + ' ' + right!r}, but {lacking!r} is no token")
+    return made

@@ -75,7 +75,7 @@ def test_plug_ins_are_listed_and_one_that_does_not_load_is_a_problem(
         EntryPoint("good", "minfer_ir.runtime.numpy_backend:NumpyBackend", "minfer.backends"),
         EntryPoint("bad", "no_such_module:Backend", "minfer.backends"),
     ]
-    monkeypatch.setattr("minfer_models.cli.doctor.entry_points", lambda group: points)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
     report = minfer("doctor", "--json").json()
     assert list(report["backends"]) == ["cpu", "numpy", "good", "bad"]
     assert report["problems"] == [

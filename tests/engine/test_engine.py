@@ -249,7 +249,7 @@ def test_a_failure_while_loading_leaves_nothing_open(path: Path, site: str) -> N
 
 def test_a_plugged_in_backend_is_found_by_its_entry_point(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("mine", f"{__name__}:Mine", backends_module.ENTRY_POINTS)
-    monkeypatch.setattr(backends_module, "entry_points", lambda group: [point] if group == point.group else [])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point] if group == point.group else [])
     monkeypatch.setattr(EntryPoint, "load", lambda self: Mine)
     with load(path, settings=SETTINGS, devices=DevicePlan(("mine",)), kv="f32") as llm:
         assert {n.backend for n in llm.graph()} == {"mine"}

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import json
 import logging
 import os
-import platform
 import re
 import shutil
+import sys
 import tempfile
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
+
+import llvmlite
 
 from minfer_kernels.cpu.compiler.features import Machine
 from minfer_kernels.cpu.compiler.kernel import Operand
@@ -58,9 +60,18 @@ def cache_key(machine: Machine, root: Path = _PACKAGE_ROOT) -> str:
         for path in sorted((root / package).rglob("*.py")):
             digest.update(path.relative_to(root).as_posix().encode() + b"\0")
             digest.update(hashlib.sha256(path.read_bytes()).digest())
-    versions = [platform.python_version(), metadata.version("numba"), metadata.version("llvmlite")]
+    versions = (sys.version, llvmlite.__version__, _numba_version())
     digest.update(repr((versions, machine)).encode())
     return digest.hexdigest()[:24]
+
+
+def _numba_version() -> bytes:
+    """What tells one numba from another, read without importing it: that takes longer than the rest of a start."""
+    found = importlib.util.find_spec("numba")
+    if found is None or found.origin is None:
+        raise ImportError("numba isn't installed: kernels can't be compiled")
+    stated = Path(found.origin).with_name("_version.py")
+    return (stated if stated.is_file() else Path(found.origin)).read_bytes()
 
 
 class ObjectCache:
