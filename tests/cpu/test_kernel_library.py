@@ -17,7 +17,7 @@ from cpu_harness import ISAS
 from minfer_kernels.cpu.compiler.features import HostFeatures, Isa, Machine
 from minfer_kernels.cpu.compiler.kernel import F32, Int, Operand, Ptr, kernel
 from minfer_kernels.cpu.compiler.library import KernelLibrary
-from minfer_kernels.cpu.compiler.object_cache import KEPT_KEYS, MAGIC, ObjectCache, StoredKernel, cache_key
+from minfer_kernels.cpu.compiler.object_cache import KEPT_KEYS, MAGIC, SOURCES, ObjectCache, StoredKernel, cache_key
 from minfer_kernels.cpu.runner.tape import TapeBuilder
 from minfer_kernels.cpu.runner.threads import ThreadPool, waiting_of
 
@@ -181,6 +181,103 @@ def test_a_malformed_head_under_a_good_checksum_is_compiled_again(stored: Path, 
     path.write_bytes(checked(HEADS[change](head, code)))
     assert adds(stored) == (True, [NAME])
     assert adds(stored) == (True, [])
+
+
+def bundle_of(cache: Path) -> Path:
+    (path,) = cache.rglob("*.bundle")
+    return path
+
+
+def test_a_warm_process_reads_the_bundle_alone(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert adds(stored) == (True, [])
+    held = bundle_of(stored).read_bytes()
+    monkeypatch.setattr(ObjectCache, "load", lambda _self, name: pytest.fail(f"read the file of {name}"))
+    assert adds(stored) == (True, [])
+    assert bundle_of(stored).read_bytes() == held
+
+
+def test_the_bundle_grows_by_what_is_loaded(stored: Path) -> None:
+    assert adds(stored) == (True, [])
+    KernelLibrary(None, stored).load(["copy.rows"])
+    assert set(ObjectCache(stored, bundle_of(stored).parent.name).load_bundle()) == {NAME, "copy.rows", *WALKER}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_bundle_is_replaced_and_nothing_compiled(stored: Path, damage: str) -> None:
+    assert adds(stored) == (True, [])
+    whole = bundle_of(stored).read_bytes()
+    bundle_of(stored).write_bytes(DAMAGE[damage](whole))
+    assert adds(stored) == (True, [])
+    key = bundle_of(stored).parent.name
+    assert set(ObjectCache(stored, key).load_bundle()) == {NAME, *WALKER}
+
+
+@pytest.mark.parametrize("change", HEADS)
+def test_a_malformed_head_of_a_bundle_is_not_believed(stored: Path, change: str) -> None:
+    assert adds(stored) == (True, [])
+    magic, _, head, code = bundle_of(stored).read_bytes().split(b"\n", 3)
+    body = HEADS[change](head, code).replace(b'"kernels"', b'"kernel"')
+    bundle_of(stored).write_bytes(magic + b"\n" + hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+    assert adds(stored) == (True, [])
+
+
+@pytest.mark.parametrize(
+    "kernels",
+    [7, [7], [[]], [[7, [], 0, [0, 0]]], [["a", 7, 0, [0, 0]]], [["a", [], "0", [0, 0]]], [["a", [], 10**9, None]]],
+)
+def test_malformed_kernels_of_a_bundle_are_not_believed(stored: Path, kernels: object) -> None:
+    assert adds(stored) == (True, [])
+    magic, _, head, code = bundle_of(stored).read_bytes().split(b"\n", 3)
+    body = json.dumps(json.loads(head) | {"kernels": kernels}).encode() + b"\n" + code
+    bundle_of(stored).write_bytes(magic + b"\n" + hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+    assert adds(stored) == (True, [])
+
+
+def test_a_bundle_of_another_key_is_not_believed(stored: Path) -> None:
+    assert adds(stored) == (True, [])
+    bundle = bundle_of(stored)
+    other = ObjectCache(stored, "0" * 24)
+    for path in bundle.parent.glob("*.kernel"):
+        other.store(path.stem, StoredKernel((), b"no code"))
+    other.store_bundle({path.stem: StoredKernel((), b"no code") for path in bundle.parent.glob("*.kernel")})
+    foreign = stored / ("0" * 24) / bundle.name
+    assert set(other.load_bundle()) == {NAME, *WALKER}
+    bundle.write_bytes(foreign.read_bytes())
+    assert adds(stored) == (True, [])
+
+
+@pytest.mark.parametrize("damage", ["empty", "a bit at 0.5"])
+def test_the_kernel_s_own_file_counts_not_the_bundle(stored: Path, damage: str) -> None:
+    assert adds(stored) == (True, [])
+    path = file_of(stored)
+    path.write_bytes(DAMAGE[damage](path.read_bytes()))
+    assert adds(stored) == (True, [NAME])
+    path.unlink()
+    assert adds(stored) == (True, [NAME])
+    assert adds(stored) == (True, [])
+
+
+# Imports what kernels are made of, and prints every module of ours that came along.
+CLOSURE = """
+import importlib, pkgutil, sys
+import minfer_kernels.cpu.compiler.compile
+from minfer_kernels.cpu import kernels
+for module in pkgutil.walk_packages(kernels.__path__, kernels.__name__ + "."):
+    importlib.import_module(module.name)
+print(*(m.__file__ for n, m in sys.modules.items() if n.startswith("minfer_")))
+"""
+
+
+def test_the_key_covers_every_source_that_kernels_are_made_of() -> None:
+    root = Path(__file__).parents[2]
+    printed = subprocess.run([sys.executable, "-c", CLOSURE], stdout=subprocess.PIPE, text=True, check=True, cwd=root)
+    files = [Path(name).relative_to(root) for name in printed.stdout.split()]
+    assert Path("minfer_kernels/cpu/kernels/matmul.py") in files
+    covered = [root / source for source in SOURCES]
+    assert all(path.exists() for path in covered)
+    packages = ("minfer_ir/__init__.py", "minfer_kernels/__init__.py", "minfer_kernels/cpu/__init__.py")
+    others = [f for f in files if not any((root / f).is_relative_to(c) for c in covered)]
+    assert {f.as_posix() for f in others} <= {*packages, "minfer_kernels/cpu/runner/__init__.py"}
 
 
 def test_a_directory_in_a_file_s_place_is_survived(stored: Path) -> None:

@@ -36,7 +36,8 @@ class LoadedKernel:
 class KernelLibrary:
     """The kernels of one instruction set (the host's best when None), loaded at most once each.
 
-    A process that finds every kernel in `cache_dir` never imports numba. `cache_dir=None` caches nothing on disk.
+    A process that finds every kernel in `cache_dir` never imports numba, and reads one file. `cache_dir=None` caches
+    nothing on disk.
     """
 
     def __init__(
@@ -68,6 +69,9 @@ class KernelLibrary:
             absent = [name for name in wanted if name not in self._loaded]
             self._compile([name for name in absent if self._find(name) is None])
             self._link({name: self._stored[name] for name in absent})
+            if not self._bundled.issuperset(absent):
+                self._bundled.update(absent)
+                self._cache.store_bundle({name: self._stored[name] for name in sorted(self._bundled)})
             return {name: self._loaded[name] for name in wanted}
 
     def operands(self, name: str) -> tuple[Operand, ...]:
@@ -89,6 +93,13 @@ class KernelLibrary:
         return self._compiler.assembly(resolve_kernel(name))
 
     @cached_property
+    def _bundled(self) -> set[str]:
+        """The kernels in the cache's bundle; they count as found once this has been asked for."""
+        bundle = self._cache.load_bundle()
+        self._stored.update(bundle)
+        return set(bundle)
+
+    @cached_property
     def _compiler(self) -> KernelCompiler:
         from minfer_kernels.cpu.compiler.compile import KernelCompiler
 
@@ -96,7 +107,7 @@ class KernelLibrary:
 
     def _find(self, name: str) -> StoredKernel | None:
         check_kernel_name(name)
-        if name not in self._stored:
+        if name not in self._stored and name not in self._bundled:
             stored = self._cache.load(name)
             if stored is None:
                 return None

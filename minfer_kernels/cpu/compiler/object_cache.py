@@ -17,11 +17,14 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import llvmlite
 
+from minfer_kernels.cpu.compiler import bundle
+from minfer_kernels.cpu.compiler.bundle import StoredKernel
 from minfer_kernels.cpu.compiler.features import Machine
 from minfer_kernels.cpu.compiler.kernel import Operand
 
@@ -30,18 +33,18 @@ SUFFIX = ".kernel"
 KEPT_KEYS = 8
 _KEY_NAME = re.compile(r"[0-9a-f]{24}")
 _PACKAGE_ROOT = Path(__file__).resolve().parents[3]
-# Kernels are made from these sources alone: decoders take their block geometry from the formats.
-_SOURCES = ("minfer_kernels/cpu", "minfer_ir/formats")
+# Kernels are made from these sources alone, so that an edit elsewhere compiles nothing anew.
+SOURCES = (
+    "minfer_ir/formats",
+    "minfer_kernels/cpu/compiler",
+    "minfer_kernels/cpu/decoders",
+    "minfer_kernels/cpu/kernels",
+    "minfer_kernels/cpu/runner/sync_block.py",
+    "minfer_kernels/cpu/simd",
+    "minfer_kernels/cpu/weights",
+)
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredKernel:
-    """Object code and the operands its argument block holds."""
-
-    operands: tuple[Operand, ...]
-    code: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,9 @@ class CacheInfo:
 def cache_key(machine: Machine, root: Path = _PACKAGE_ROOT) -> str:
     """24 hex digits naming everything object code depends on: the sources under `root`, the toolchain, the machine."""
     digest = hashlib.sha256()
-    for package in _SOURCES:
-        for path in sorted((root / package).rglob("*.py")):
+    for source in SOURCES:
+        at = root / source
+        for path in sorted(at.rglob("*.py")) if at.is_dir() else [at] if at.is_file() else []:
             digest.update(path.relative_to(root).as_posix().encode() + b"\0")
             digest.update(hashlib.sha256(path.read_bytes()).digest())
     versions = (sys.version, llvmlite.__version__, _numba_version())
@@ -110,6 +114,25 @@ class ObjectCache:
                 f"kernel cache {self.directory} cannot be written ({error}); kernels compile in every process"
             )
             log.warning("%s", self.problem)
+
+    def load_bundle(self) -> dict[str, StoredKernel]:
+        """The kernels that were bundled and are still stored as they were then."""
+        if self.directory is None:
+            return {}
+        folder = self.directory / self.key
+        try:
+            data = (folder / bundle.NAME).read_bytes()
+        except OSError:
+            return {}
+        return bundle.decode_bundle(self.key, data, folder, SUFFIX)
+
+    def store_bundle(self, kernels: Mapping[str, StoredKernel]) -> None:
+        """Bundle stored kernels; a failure only makes the next start a little slower."""
+        if self.directory is None or self.problem is not None:
+            return
+        files = {name: self._path(self.directory, name) for name in kernels}
+        with contextlib.suppress(OSError):
+            _write_atomically(self.directory / self.key / bundle.NAME, bundle.encode_bundle(self.key, kernels, files))
 
     def info(self) -> CacheInfo:
         """Count the files of all keys."""
