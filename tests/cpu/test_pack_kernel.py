@@ -43,7 +43,7 @@ def drawn(fmt: str, n: int, k: int, seed: int = 0) -> Bytes:
 
 @given(
     fmt=st.sampled_from(WEIGHTS),
-    counts=st.lists(st.integers(0, 40), min_size=1, max_size=4),
+    counts=st.lists(st.integers(0, 40), min_size=1, max_size=4).filter(any),
     n_blocks=st.integers(1, 70),
     which=st.integers(0, 10),
     seed=st.integers(0, 2**32 - 1),
