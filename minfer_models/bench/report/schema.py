@@ -16,6 +16,7 @@ Schema = dict[str, Any]
 REPORTS = {
     "throughput": "minfer_models.bench.throughput.report:ThroughputReport",
     "ab": "minfer_models.bench.ab.report:AbReport",
+    "peer": "minfer_models.bench.peer.report:PeerReport",
     "roofline": "minfer_models.bench.roofline.report:RooflineReport",
 }
 """Every kind of report and its dataclass. A new subcommand adds a line."""

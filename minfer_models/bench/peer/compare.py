@@ -1,0 +1,134 @@
+"""Measure our engine and another one in turns, and how far apart their answers are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+
+from minfer_models.bench.conditions import Conditions
+from minfer_models.bench.engine_side import EngineSide
+from minfer_models.bench.loading import EngineChoices, context_of, load_timed
+from minfer_models.bench.peer.divergence import divergence
+from minfer_models.bench.peer.report import Answers, PeerCompared, PeerRecord, PeerReport, Ratios
+from minfer_models.bench.peer.side import PeerChoices, PeerProgram, PeerSide, Watched, cpu_seconds
+from minfer_models.bench.peer.text import TEXT
+from minfer_models.bench.rounds import Turn, matched_rounds
+from minfer_models.bench.workload import BenchError, Workload, require_room
+from minfer_models.cli.progress import Progress
+from minfer_models.cli.settings_view import settings_of
+from minfer_models.engine import Logits
+from minfer_models.llm import LLM
+
+OURS = "minfer"
+MOST_TOKENS = 256
+"""Tokens of the text whose logits are compared; enough for a mean, and 150 MB of logits for a large vocabulary."""
+
+CONTEXT_STEP = 256
+"""Contexts are whole multiples of this: llama.cpp pads its own to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRequest:
+    """What is asked for: the peer, its own options, and whether a float reference says who is nearer to it."""
+
+    program: PeerProgram
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    reference: bool = False
+
+
+def compare(
+    path: Path,
+    request: PeerRequest,
+    tests: Sequence[Workload],
+    choices: EngineChoices,
+    rounds: int,
+    progress: Progress,
+) -> PeerReport:
+    """Both engines on the file at `path`, on the same threads and with the same KV cells.
+
+    Raises BenchError when a test doesn't fit the context, when the peer can't be run or fails, and when the two
+    engines see different vocabularies.
+    """
+    most = context_of(path, choices)
+    require_room(tests, most)
+    needed = max(*(t.cells for t in tests), MOST_TOKENS)
+    n_ctx = min(most, -(-needed // CONTEXT_STEP) * CONTEXT_STEP)
+    conditions = Conditions.here(path)
+    llm, loaded = load_timed(path, replace(choices, n_ctx=n_ctx), progress)
+    with llm:
+        settings = settings_of(llm)
+        progress.show(f"{request.program.name}: loading")
+        wanted = PeerChoices(n_ctx, settings["threads"], settings["kv"], request.options)
+        peer = PeerSide(request.program, path, wanted)
+        try:
+            # who is measured first matters less than who answers first: a peer that can't do it is known at once
+            answers = _answers(llm, peer, path, request, choices, progress)
+            results, idle = _measured(llm, peer, tests, rounds, progress)
+        finally:
+            peer.close()
+    return PeerReport(
+        conditions=conditions,
+        settings=settings,
+        load_seconds=loaded.seconds,
+        peer=PeerRecord(request.program.name, peer.about, peer.settings, peer.load_seconds),
+        results=tuple(results),
+        ratios=Ratios.of(results),
+        kl=answers.between,
+        answers=answers,
+        idle_cpu=idle,
+    )
+
+
+def _measured(
+    llm: LLM, peer: PeerSide, tests: Sequence[Workload], rounds: int, progress: Progress
+) -> tuple[list[PeerCompared], float | None]:
+    ours = Watched(EngineSide(OURS, llm), lambda: cpu_seconds(peer.child.pid))
+    theirs = Watched(peer, process_time)
+    last = ""
+
+    def show(turn: Turn) -> None:
+        nonlocal last
+        if turn.samples is not None:
+            last = f", last ratio {turn.samples[peer.name].seconds / turn.samples[OURS].seconds:.2f}"
+        progress.show(f"{turn.text}, {turn.side}{last}" if turn.side else f"{turn.text}{last}")
+
+    results = [PeerCompared.of(matched_rounds((ours, theirs), t, rounds, show), OURS, peer.name) for t in tests]
+    shares = ours.shares + theirs.shares
+    return results, max(shares) if shares else None
+
+
+def _answers(
+    llm: LLM, peer: PeerSide, path: Path, request: PeerRequest, choices: EngineChoices, progress: Progress
+) -> Answers:
+    ids = _text_ids(llm)
+    progress.show(f"comparing the logits behind {len(ids)} tokens")
+    if peer.n_vocab != llm.engine.model.config.n_vocab:
+        raise BenchError(f"{peer.name} has {peer.n_vocab} logits a token, minfer {llm.engine.model.config.n_vocab}")
+    ours, theirs = llm.logits(ids), peer.logits(ids)
+    if not np.isfinite(theirs).all():
+        raise BenchError(f"{peer.name}: its logits have NaN or infinity")
+    between = divergence(theirs, ours)
+    if not request.reference:
+        return Answers(between, None, None)
+    exact = _reference(path, ids, choices, progress)
+    return Answers(between, divergence(exact, ours), divergence(exact, theirs))
+
+
+def _text_ids(llm: LLM) -> list[int]:
+    """The text's beginning in the model's tokens, as a conversation starts: with a BOS where the model has one."""
+    room = min(MOST_TOKENS, llm.engine.n_ctx)
+    return list(llm.tokenizer.encode(TEXT, add_bos=None))[:room]
+
+
+def _reference(path: Path, ids: Sequence[int], choices: EngineChoices, progress: Progress) -> Logits:
+    """The same weights with every operation in float32 on activations that nobody rounds."""
+    plain = EngineChoices(n_ctx=max(len(ids), 2), kv="f32", fusions_off=choices.fusions_off, backend="numpy")
+    llm, _ = load_timed(path, plain, progress)
+    with llm:
+        progress.show("the float reference")
+        return llm.logits(ids)

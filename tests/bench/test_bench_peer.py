@@ -1,0 +1,220 @@
+"""`minfer-bench peer` against a peer whose seconds are given, and the distance between answers."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from minfer_ir.params import DevicePlan
+from minfer_models import load
+from minfer_models.bench.child import Child
+from minfer_models.bench.peer import compare as comparing
+from minfer_models.bench.peer.command import parse_options
+from minfer_models.bench.peer.divergence import divergence
+from minfer_models.bench.peer.side import PEERS, PeerProgram, Watched, cpu_seconds
+from minfer_models.bench.sides import Sample
+from minfer_models.bench.workload import BenchError, Workload
+
+Bench = Callable[..., Any]
+FAKE = Path(__file__).with_name("fake_peer.py")
+QUICK = ("-p", 24, "-n", 4, "-r", 3, "-t", 1)
+PER_TOKEN = 0.25
+"""Seconds a token of the fake peer: far slower than any machine runs two small blocks."""
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Make `--peer fake` known, with a fault if need be."""
+
+    def known(*faults: str) -> None:
+        command = (sys.executable, str(FAKE), str(PER_TOKEN), *faults)
+        monkeypatch.setitem(PEERS, "fake", PeerProgram("fake", command, ("flash",)))
+
+    return known
+
+
+def test_ratios_are_our_rate_over_the_peers(
+    tiny: Path, bench: Bench, fake: Callable[..., None], valid: Callable[[str], Any]
+) -> None:
+    fake()
+    result = bench("peer", tiny, "--peer", "fake", *QUICK, "-d", 8, "--peer-options", "flash=on", "-o", "json")
+    report = valid(result.stdout)
+    assert (report["kind"], report["peer"]["name"]) == ("peer", "fake")
+    assert report["peer"]["about"] == {"version": "9.9", "system": "ABACUS = 1"}
+    assert report["peer"]["settings"] == {"threads": 1, "kv": "f16", "n_ctx": 256, "flash": "on"}
+    assert report["settings"]["threads"] == 1
+    assert [t["test"] for t in report["results"]] == ["pp24 @ d8", "tg4 @ d8"]
+    for test in report["results"]:
+        assert [r["first"] for r in test["rounds"]] == ["minfer", "fake", "minfer"]
+        for r in test["rounds"]:
+            assert r["peer_rate"] == pytest.approx(1 / PER_TOKEN)
+            assert r["ratio"] == pytest.approx(r["ours_rate"] * PER_TOKEN)
+            assert r["ratio"] > 1
+        assert report["ratios"][test["phase"]] == median(r["ratio"] for r in test["rounds"])
+
+
+def test_the_distance_is_that_of_the_two_engines_logits(
+    tiny: Path, bench: Bench, fake: Callable[..., None], valid: Callable[[str], Any]
+) -> None:
+    """The fake peer answers with float arithmetic, so the distance is that of our 8-bit activations from it."""
+    fake()
+    arguments = ("peer", tiny, "--peer", "fake", "-p", 4, "-n", 0, "-r", 1, "-t", 1, "--reference", "-o", "json")
+    report = valid(bench(*arguments).stdout)
+    ids = list(comparing.TEXT.encode())[: comparing.MOST_TOKENS]  # the tiny model's tokens are bytes
+    with load(tiny, threads=1) as llm, load(tiny, kv="f32", devices=DevicePlan(("numpy",))) as exact:
+        ours, theirs = (torch.from_numpy(m.logits(ids)).double().log_softmax(-1) for m in (llm, exact))
+    kl = torch.nn.functional.kl_div(ours, theirs, log_target=True, reduction="none").sum(-1)
+    found = report["kl"]
+    assert found["tokens"] == len(ids) == 256
+    assert found["mean"] == pytest.approx(float(kl.mean()), rel=1e-6)
+    assert found["max"] == pytest.approx(float(kl.max()), rel=1e-6)
+    assert found["p99"] == pytest.approx(float(kl.quantile(0.99)), rel=1e-6)
+    assert found["same_top1"] == float((ours.argmax(-1) == theirs.argmax(-1)).double().mean())
+    assert 0 < found["mean"] < 0.1
+    assert report["answers"]["between"] == found == report["answers"]["ours_from_reference"]
+    assert report["answers"]["peer_from_reference"]["max"] == 0
+    assert (report["ratios"]["tg"], report["results"][0]["phase"]) == (None, "pp")
+
+
+def test_markdown_and_csv_show_every_round(tiny: Path, bench: Bench, fake: Callable[..., None]) -> None:
+    fake()
+    text = bench("peer", tiny, "--peer", "fake", *QUICK).stdout
+    assert [line.split("|")[2].strip() for line in text.splitlines() if line.startswith("| tg4")][1:] == ["1", "2", "3"]
+    assert "- KL(fake || minfer): mean " in text
+    assert "- fake 9.9: threads 1, kv f16, n_ctx 256; loaded in 0.50 s" in text
+    assert "- fake has: ABACUS = 1" in text
+    rows = list(csv.DictReader(bench("peer", tiny, "--peer", "fake", *QUICK, "-o", "csv").stdout.splitlines()))
+    assert [(r["test"], r["round"]) for r in rows] == [(t, str(i)) for t in ("pp24", "tg4") for i in (1, 2, 3)]
+    assert {(r["peer"], r["peer_version"], r["peer_n_ctx"]) for r in rows} == {("fake", "9.9", "256")}
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("break", "fake: no f16 cells here"),
+        ("nan", "fake: its logits have NaN or infinity"),
+        ("vocabulary", "fake has 259 logits a token, minfer 258"),
+        ("crash", "fake: its process ended with SIGSEGV: it said nothing"),
+    ],
+)
+def test_a_peer_that_fails_is_named_and_nothing_is_printed(
+    tiny: Path, bench: Bench, fake: Callable[..., None], fault: str, message: str
+) -> None:
+    fake(fault)
+    result = bench("peer", tiny, "--peer", "fake", *QUICK)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"minfer-bench: {message}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--peer", "vllm"), "no peer is called 'vllm'; there is llama.cpp"),
+        (("--peer", "llama.cpp", "-p", "0", "-n", "0"), "-p 0 and -n 0 leave nothing to measure"),
+        (("--peer", "llama.cpp", "--peer-options", "flash=maybe"), "flash is auto, on or off, not 'maybe'"),
+        (("--peer", "llama.cpp", "--peer-options", "ubatch=8"), "--peer-options has 'ubatch=8'; expected NAME=VALUE"),
+    ],
+)
+def test_wrong_command_lines(tiny: Path, bench: Bench, options: tuple[str, ...], message: str) -> None:
+    result = bench("peer", tiny, *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in " ".join(result.stderr.split())
+
+
+def test_a_test_that_does_not_fit_is_refused_before_anything_is_loaded(
+    tiny: Path, bench: Bench, fake: Callable[..., None]
+) -> None:
+    fake("break")
+    result = bench("peer", tiny, "--peer", "fake", "-p", 24, "-d", 500)
+    assert result.exit_code == 1
+    assert result.stderr == "minfer-bench: pp24 @ d500 needs 500 + 24 = 524 tokens, but the context holds 512\n"
+
+
+def test_without_the_extra_the_message_says_how_to_install_it(tmp_path: Path) -> None:
+    (tmp_path / "llama_cpp.py").write_text("raise ImportError('not here')")
+    command = PEERS["llama.cpp"].command
+    run = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        input="",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert 'pip install \\"llama-cpp-python==0.3.36\\"' in run.stdout
+    assert run.stderr == ""
+
+
+def test_options_of_a_peer() -> None:
+    known = PEERS["llama.cpp"].options
+    assert parse_options("flash=off, repack=off,batch=256", known) == {"flash": "off", "repack": False, "batch": 256}
+    assert parse_options("", known) == {}
+    for text in ("repack=yes", "batch=0", "batch=x", "flash", "flash="):
+        with pytest.raises(BenchError):
+            parse_options(text, known)
+
+
+def test_equal_logits_are_at_no_distance_and_a_shift_changes_nothing() -> None:
+    rng = np.random.default_rng(1)
+    logits = rng.standard_normal((40, 300)).astype(np.float32) * 4
+    same = divergence(logits, logits + np.float32(2))
+    assert same.max < 1e-12
+    assert (same.same_top1, same.tokens) == (1.0, 40)
+
+
+def test_the_divergence_of_known_distributions() -> None:
+    p, q = np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.25, 0.5])
+    found = divergence(np.log([p, p, q]), np.log([p, q, p]))
+    far = 0.25 * np.log(2)
+    assert found.mean == pytest.approx(2 * far / 3)
+    assert found.max == pytest.approx(far)
+    assert found.same_top1 == pytest.approx(1 / 3)
+    with pytest.raises(ValueError, match="can't be compared row by row"):
+        divergence(np.zeros((2, 3)), np.zeros((2, 4)))
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        divergence(np.zeros((2, 3)), np.full((2, 3), np.nan))
+
+
+def test_a_busy_idle_side_is_seen() -> None:
+    used = iter([1.0, 1.0, 2.0, 2.5])
+
+    class Quick:
+        name = "quick"
+
+        def run(self, workload: Workload) -> Sample:
+            return Sample(1.0)
+
+    watched = Watched(Quick(), lambda: next(used), settle=0)
+    watched.run(Workload("tg", 1))
+    watched.run(Workload("tg", 1))
+    idle, busy = watched.shares
+    assert idle == 0
+    assert busy > 1  # half a second of CPU time in a run that takes microseconds
+    unknown = Watched(Quick(), lambda: None, settle=0)
+    unknown.run(Workload("tg", 1))
+    assert unknown.shares == []
+
+
+def test_cpu_seconds_of_a_process(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "stat").write_text("7 (a (b) c) S 1 7 7 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 1 0 5 6 7\n")
+    ticks = os.sysconf("SC_CLK_TCK")
+    assert cpu_seconds(7, tmp_path) == 300 / ticks
+    assert cpu_seconds(8, tmp_path) is None
+
+
+def test_a_child_that_says_nothing_or_an_error_at_once() -> None:
+    with pytest.raises(BenchError, match="it: its process ended with 3: last word"):
+        Child([sys.executable, "-c", "import sys; print('last word', file=sys.stderr); sys.exit(3)"], "it")
+    with pytest.raises(BenchError, match="it: no way"):
+        Child([sys.executable, "-c", """print('{"error": "no way"}')"""], "it")
