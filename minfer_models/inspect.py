@@ -12,8 +12,8 @@ from minfer_ir.graph import Graph, Node
 from minfer_ir.memory.pools import Pool
 from minfer_ir.passes.base import Lowering
 from minfer_ir.passes.pipeline import lower
+from minfer_ir.runtime.backend import Backend
 from minfer_ir.runtime.resources import Resources
-from minfer_kernels.cpu.weights.held import weight_bytes
 from minfer_models.arch.config import ModelConfig
 from minfer_models.backends import make_backends
 from minfer_models.chat.template import TEMPLATE_KEY
@@ -118,7 +118,8 @@ def memory_need(model: Model, options: EngineOptions, settings: Settings) -> Mem
 
     Lowers both forwards up to the memory plan; the pool is mapped as an engine maps it, over buffers that don't exist.
     """
-    resources = Resources(make_backends(options, settings), CheckedWeights(model.file))
+    backends = make_backends(options, settings)
+    resources = Resources(backends, CheckedWeights(model.file))
     rows = (1, options.most_rows(model.config))
     plans = [lower(options.params(model.config, n), model.graph, resources, stop_after="allocate") for n in rows]
     backend = options.devices.order[0]
@@ -128,7 +129,7 @@ def memory_need(model: Model, options: EngineOptions, settings: Settings) -> Mem
     return MemoryNeed(
         n_ctx=plans[0].params.n_ctx,
         kv_type=options.kv_type,
-        weights=_weights_and_tables(plan.graph for plan in plans),
+        weights=_weights_and_tables(backends[0], (plan.graph for plan in plans)),
         kv=_memory(plans[0]).region_bytes(backend),
         pool=pool.nbytes,
         rows=rows,
@@ -155,7 +156,7 @@ def _memory(state: Lowering) -> Any:
     return state.memory
 
 
-def _weights_and_tables(graphs: Iterable[Graph]) -> int:
+def _weights_and_tables(holder: Backend, graphs: Iterable[Graph]) -> int:
     """Bytes of every weight in the forms that its readers need, and of every table of angles, each once."""
     weights: dict[Any, int] = {}
     tables: dict[Any, int] = {}
@@ -163,7 +164,7 @@ def _weights_and_tables(graphs: Iterable[Graph]) -> int:
         for node in graph:
             if node.op in ("weight", "weight_concat"):
                 uses = frozenset(graph[u].op for u in graph.users[node.id])
-                weights[node.name, uses] = weight_bytes(node.attrs.dtype, node.type.shape, uses)
+                weights[node.name, uses] = holder.weight_need(node.attrs.dtype, node.type.shape, uses)
             elif node.op == "rope":
                 tables[_table_key(graph, node)] = 4 * node.attrs.max_positions * node.attrs.dims
     return sum(weights.values()) + sum(tables.values())

@@ -5,8 +5,8 @@ One block of x quantizes, in float32 and in this order, as
     amax = max |x|;  d = amax / 127;  r = 127 / amax;  q = x * r rounded to nearest, halves to even
 
 with d = r = 0 below `SMALLEST_AMAX`. A block holding a NaN or infinity gets q = 0 and d = NaN (bits 0x7FC00000), so
-that the NaN reaches every product of the block. Q8A32 adds s = d * (sum of q), NaN with d; Q8A256 adds the integer
-sums of 16 quants. Kernels are held to these bits.
+that the NaN reaches every product of the block. Q8A32 adds the integer sum of the block's quants, Q8A256 the sums of
+16 quants each. Kernels are held to these bits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ SMALLEST_AMAX = np.float32(1e-36)
 
 Int8s = NDArray[np.int8]
 Int16s = NDArray[np.int16]
-Sum = TypeVar("Sum", np.float32, np.int16)
+Int32s = NDArray[np.int32]
+Sum = TypeVar("Sum", np.int32, np.int16)
 
 _INFINITY_BITS = np.int32(0x7F800000)
 _ABS_BITS = np.int32(0x7FFFFFFF)
@@ -38,7 +39,7 @@ class Planes(NamedTuple, Generic[Sum]):
     scales: Floats
     """`[..., n / block_size]` float32."""
     sums: NDArray[Sum]
-    """Q8A32: d times the sum of a block's quants, `[..., n / 32]` float32.
+    """Q8A32: the sum of a block's quants, `[..., n / 32]` int32.
     Q8A256: sums of 16 consecutive quants, `[..., n / 16]` int16."""
 
 
@@ -52,8 +53,8 @@ class ActivationFormat(Format, Generic[Sum]):
         self.block_bytes = block_size + 4 + sums_per_block * sum_dtype.itemsize
 
     @abstractmethod
-    def sums_of(self, quants: Int8s, scales: Floats) -> NDArray[Sum]:
-        """The sums plane of quants `[..., n]` under scales `[..., n / block_size]`."""
+    def sums_of(self, quants: Int8s) -> NDArray[Sum]:
+        """The sums plane of quants `[..., n]`."""
 
     def planes(self, data: Bytes) -> Planes[Sum]:
         """Views of the planes of rows `[..., row_bytes(n)]`, whose last axis must be contiguous."""
@@ -76,7 +77,7 @@ class ActivationFormat(Format, Generic[Sum]):
         quants, scales = _quantize(blocks)
         quants = quants.reshape(values.shape)
         planes.quants[...], planes.scales[...] = quants, scales
-        planes.sums[...] = self.sums_of(quants, scales)
+        planes.sums[...] = self.sums_of(quants)
         return data
 
     def scales(self, data: Bytes) -> Floats:
@@ -88,24 +89,17 @@ class ActivationFormat(Format, Generic[Sum]):
         return self.encode(rng.standard_normal((rows, n), dtype=np.float32) * np.float32(scale))
 
 
-class _Q8A32(ActivationFormat[np.float32]):
+class _Q8A32(ActivationFormat[np.int32]):
     """For the 32-element weight types; the sums carry the minimum or the centre of a weight block."""
 
-    def sums_of(self, quants: Int8s, scales: Floats) -> Floats:
-        sums = quants.reshape(*scales.shape, 32).sum(axis=-1, dtype=np.int32)
-        with np.errstate(over="ignore"):
-            return scales * sums.astype(np.float32)
-
-    def scales(self, data: Bytes) -> Floats:
-        """See `Format.scales`."""
-        planes = self.planes(data)
-        return np.stack([planes.scales, planes.sums], axis=-1)
+    def sums_of(self, quants: Int8s) -> Int32s:
+        return quants.reshape(*quants.shape[:-1], quants.shape[-1] // 32, 32).sum(axis=-1, dtype=np.int32)
 
 
 class _Q8A256(ActivationFormat[np.int16]):
     """For K-quants; the sums of 16 quants carry the offsets of a weight's sub-blocks."""
 
-    def sums_of(self, quants: Int8s, scales: Floats) -> Int16s:
+    def sums_of(self, quants: Int8s) -> Int16s:
         return quants.reshape(*quants.shape[:-1], quants.shape[-1] // 16, 16).sum(axis=-1, dtype=np.int16)
 
 
@@ -124,5 +118,5 @@ def _quantize(blocks: Floats) -> tuple[Int8s, Floats]:
     return np.rint(scaled).astype(np.int8), np.where(finite, d, np.float32(np.nan))
 
 
-Q8A32 = _Q8A32("Q8A32", 32, 1, np.dtype(np.float32))
+Q8A32 = _Q8A32("Q8A32", 32, 1, np.dtype(np.int32))
 Q8A256 = _Q8A256("Q8A256", 256, 16, np.dtype(np.int16))

@@ -79,7 +79,7 @@ class CpuBackend(HostBackend):
 
     def weight_need(self, dtype: Format, shape: Shape, uses: frozenset[str]) -> int:
         """Bytes of the forms that the uses need."""
-        return weight_bytes(dtype, shape, uses)
+        return weight_bytes(dtype, shape, uses, self.library.isa.lanes)
 
     def table_need(self, graph: Graph) -> int:
         """Bytes of the angles of rope nodes that have no table yet."""

@@ -111,7 +111,7 @@ def _matmul(e: Emitter, node: Node) -> None:
     operands = _rows(e, node, x=x)
     del operands["width"]
     w = Place(packed.address, e.weight_text(weight))
-    e.call(matmul_kernel(weight.type.dtype.name), node, **operands, w=w, n=packed.n, k=packed.k)
+    e.call(matmul_kernel(packed.layout), node, **operands, w=w, n=packed.n, k=packed.k)
 
 
 def _get_rows(e: Emitter, node: Node) -> None:

@@ -58,7 +58,7 @@ def matmul(
     rows = np.array([len(x), -1], np.int32)
     call(
         isa,
-        matmul_kernel(weight.layout.format),
+        matmul_kernel(weight.layout),
         n_threads,
         x=x.ctypes.data,
         w=weight.address,
@@ -73,8 +73,8 @@ def matmul(
     return np.ascontiguousarray(out[:, : 4 * weight.n]).view(np.float32)
 
 
-def packed(fmt: str, raw: NDArray[np.uint8]) -> PackedWeight:
-    return pack(FORMATS[fmt], [raw], FORMATS[fmt].row_elements(raw.shape[1]))
+def packed(fmt: str, raw: NDArray[np.uint8], isa: Isa = ISAS[0]) -> PackedWeight:
+    return pack(FORMATS[fmt], [raw], FORMATS[fmt].row_elements(raw.shape[1]), isa.lanes)
 
 
 def get_rows(

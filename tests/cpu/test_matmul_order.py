@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gguf_numbers import CENTRES, dequantize, integers, minimums, scale, with_scales
+from gguf_numbers import dequantize, integers, minimums, scale, with_scales
 from kernel_calls import ISAS, WEIGHTS, block_of, matmul, packed, quantized, same_bits
 from numpy.typing import NDArray
 
 from minfer_ir.formats import FORMATS, Q8A32, Q8A256, WEIGHT_FORMATS
 from minfer_kernels.cpu.compiler.features import Isa
 from minfer_kernels.cpu.decoders.kquants import CENTRE_BITS, MAGNITUDES, QUADS_PER_SUM
-from minfer_kernels.cpu.weights.layouts import LAYOUTS, activation_format
+from minfer_kernels.cpu.weights.layouts import activation_format, layout_of
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
@@ -40,16 +40,14 @@ def block_sums(w: NDArray[np.int64], q: NDArray[np.int64], block: int) -> Floats
 
 def simple_model(fmt: str, raw: Bytes, x: Bytes) -> Floats:
     planes = Q8A32.planes(x)
-    centre = CENTRES.get(fmt, 0)
-    sums = block_sums(integers(fmt, raw) + centre, planes.quants.astype(np.int64), 32)
+    sums = block_sums(integers(fmt, raw), planes.quants.astype(np.int64), 32)
+    isums = planes.quants.reshape(len(x), -1, 32).sum(axis=-1, dtype=np.int64).astype(np.float32)
     d = scale(fmt, raw, "d")
     acc = np.zeros((len(x), len(raw)), np.float32)
     for b in range(d.shape[1]):
         acc = fma(d[None, :, b] * planes.scales[:, None, b], sums[..., b], acc)
-        if LAYOUTS[fmt].has("m"):
-            acc = fma(scale(fmt, raw, "m")[None, :, b], planes.sums[:, None, b], acc)
-        elif centre:
-            acc = fma(d[None, :, b], np.float32(-centre) * planes.sums[:, None, b], acc)
+        if layout_of(fmt, 8).has("m"):
+            acc = fma(scale(fmt, raw, "m")[None, :, b], (planes.scales[:, b] * isums[:, b])[:, None], acc)
     return acc
 
 
@@ -62,7 +60,7 @@ def kquant_model(fmt: str, raw: Bytes, x: Bytes) -> Floats:
     acc = np.zeros((len(x), len(raw)), np.float32)
     for b in range(d.shape[1]):
         acc = fma(d[None, :, b] * planes.scales[:, None, b], sums[..., b], acc)
-        if LAYOUTS[fmt].has("dmin"):
+        if layout_of(fmt, 8).has("dmin"):
             acc = fma(scale(fmt, raw, "dmin")[None, :, b] * planes.scales[:, None, b], -offsets[..., b], acc)
     return acc
 
@@ -89,7 +87,7 @@ def test_order_is_the_documented_one(fmt: str, isa: Isa) -> None:
         k = n_blocks * (block_of(fmt) if fmt not in FLOATS else 13)
         raw = WEIGHT_FORMATS[fmt].draw(rng, n, k)
         x, _ = quantized(fmt, rng.standard_normal((5, k), dtype=np.float32))
-        assert same_bits(matmul(packed(fmt, raw), x, isa), model(fmt, raw, x))
+        assert same_bits(matmul(packed(fmt, raw, isa), x, isa), model(fmt, raw, x))
 
 
 def extreme_activations(fmt: str, signs: NDArray[np.int8]) -> Bytes:
@@ -110,7 +108,7 @@ def test_largest_integers_do_not_overflow(fmt: str, isa: Isa) -> None:
     alternating = np.resize(np.array([1, -1], np.int8), (1, k))
     signs = np.concatenate([aligned, -aligned, alternating, np.ones((1, k), np.int8), -np.ones((1, k), np.int8)])
     x = extreme_activations(fmt, signs)
-    assert same_bits(matmul(packed(fmt, raw), x, isa), model(fmt, raw, x))
+    assert same_bits(matmul(packed(fmt, raw, isa), x, isa), model(fmt, raw, x))
 
 
 @pytest.mark.parametrize("fmt", KQUANTS)

@@ -11,7 +11,7 @@ import pytest
 from cpu_harness import guarded
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_calls import ISAS, WEIGHTS, library
+from kernel_calls import ISAS, WEIGHTS, block_of, library
 from numpy.typing import NDArray
 
 from minfer_ir.formats import FORMATS, BlockFormat
@@ -19,7 +19,6 @@ from minfer_ir.runtime.backend import NonFiniteWeightError
 from minfer_kernels.cpu.compiler.features import Isa
 from minfer_kernels.cpu.runner.threads import ThreadPool
 from minfer_kernels.cpu.weights.arena import ALIGNMENT, HUGE_PAGE, SLAB_BYTES, WeightArena
-from minfer_kernels.cpu.weights.layouts import layout_of
 from minfer_kernels.cpu.weights.packer import WeightPacker
 from minfer_kernels.cpu.weights.packing import pack
 
@@ -52,11 +51,11 @@ def drawn(fmt: str, n: int, k: int, seed: int = 0) -> Bytes:
 def test_kernel_packs_as_numpy_does(
     packers: dict[tuple[Isa, int], WeightPacker], fmt: str, counts: list[int], n_blocks: int, which: int, seed: int
 ) -> None:
-    k = n_blocks * layout_of(fmt).block
+    k = n_blocks * block_of(fmt)
     raw = drawn(fmt, sum(counts), k, seed)
     parts = np.split(raw, np.cumsum(counts)[:-1])
-    packer = list(packers.values())[which % len(packers)]
-    expected = pack(FORMATS[fmt], parts, k)
+    (isa, _), packer = list(packers.items())[which % len(packers)]
+    expected = pack(FORMATS[fmt], parts, k, isa.lanes)
     packed = packer.pack("w", FORMATS[fmt], parts, k)
     assert (packed.layout, packed.n, packed.k) == (expected.layout, expected.n, expected.k)
     assert packed.address % ALIGNMENT == 0
@@ -67,11 +66,11 @@ def test_kernel_packs_as_numpy_does(
 @pytest.mark.parametrize("fmt", WEIGHTS)
 def test_kernel_reads_only_the_rows(packers: dict[tuple[Isa, int], WeightPacker], fmt: str) -> None:
     """The last row ends where a page does and the next page faults; rows have a stride, as a part of a wider file."""
-    k = 3 * layout_of(fmt).block
+    k = 3 * block_of(fmt)
     raw = guarded(drawn(fmt, 9, 2 * k))
     half = raw[:, raw.shape[1] // 2 :]
     packed = packers[ISAS[0], 2].pack("w", FORMATS[fmt], [half], k)
-    assert np.array_equal(packed.buffer, pack(FORMATS[fmt], [half], k).buffer)
+    assert np.array_equal(packed.buffer, pack(FORMATS[fmt], [half], k, ISAS[0].lanes).buffer)
     assert np.array_equal(packers[ISAS[0], 2].copy("w", FORMATS[fmt], [half], k), half)
 
 
@@ -86,7 +85,7 @@ def numbers_of(fmt: str, raw: Bytes) -> list[NDArray[np.unsignedinteger]]:
 
 @pytest.mark.parametrize("fmt", WEIGHTS)
 def test_kernel_finds_every_nonfinite_number(packers: dict[tuple[Isa, int], WeightPacker], fmt: str) -> None:
-    packer, n, k = packers[ISAS[0], 2], 19, 5 * layout_of(fmt).block
+    packer, n, k = packers[ISAS[0], 2], 19, 5 * block_of(fmt)
     for bits in NONFINITE.get(fmt, NONFINITE["F16"]):
         for row, block in ((0, 0), (7, 4), (8, 2), (18, 4)):
             for field in range(len(numbers_of(fmt, drawn(fmt, n, k)))):
@@ -104,11 +103,11 @@ def test_kernel_finds_every_nonfinite_number(packers: dict[tuple[Isa, int], Weig
 @pytest.mark.parametrize("fmt", WEIGHTS)
 def test_largest_numbers_are_finite(packers: dict[tuple[Isa, int], WeightPacker], fmt: str) -> None:
     """One below infinity in every number, every other bit set."""
-    raw = np.full((9, FORMATS[fmt].row_bytes(2 * layout_of(fmt).block)), 0xFF, np.uint8)
+    raw = np.full((9, FORMATS[fmt].row_bytes(2 * block_of(fmt))), 0xFF, np.uint8)
     for numbers in numbers_of(fmt, raw):
         numbers[...] = NONFINITE.get(fmt, NONFINITE["F16"])[0] - 1
-    packed = packers[ISAS[0], 2].pack("w", FORMATS[fmt], [raw], 2 * layout_of(fmt).block)
-    assert np.array_equal(packed.buffer, pack(FORMATS[fmt], [raw], 2 * layout_of(fmt).block).buffer)
+    packed = packers[ISAS[0], 2].pack("w", FORMATS[fmt], [raw], 2 * block_of(fmt))
+    assert np.array_equal(packed.buffer, pack(FORMATS[fmt], [raw], 2 * block_of(fmt), ISAS[0].lanes).buffer)
 
 
 def test_refusals_name_the_values(packers: dict[tuple[Isa, int], WeightPacker]) -> None:

@@ -22,6 +22,11 @@ class Isa(StrEnum):
         every = tuple(Isa)
         return every[every.index(self) :]
 
+    @property
+    def lanes(self) -> int:
+        """Float32 lanes of a vector register, and so rows of a group of packed weights."""
+        return 16 if self is Isa.AVX512_VNNI else 8
+
 
 REQUIRED_FEATURES: dict[Isa, frozenset[str]] = {
     Isa.AVX512_VNNI: frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "avx2", "fma", "f16c"}),

@@ -23,26 +23,12 @@ from __future__ import annotations
 from typing import Any
 
 from minfer_kernels.cpu.decoders.protocol import Decoder, Step
-from minfer_kernels.cpu.decoders.steps import identity, zero
-from minfer_kernels.cpu.simd import fma, inline, load_f16x8, load_f32, splat_f32x8, to_f32
-from minfer_kernels.cpu.simd.ints import (
-    dot_of,
-    even_doubled,
-    high_nibbles,
-    load_i8x16,
-    load_u2_run,
-    load_u3_run,
-    load_u4_run,
-    load_u5_run,
-    load_u6_run,
-    load_u8x8_doubled,
-    load_u8x16,
-    low_nibbles,
-    odd_doubled,
-    times_power_of_two,
-    zero_i32x8,
-)
-from minfer_kernels.cpu.weights.layouts import WeightLayout, layout_of
+from minfer_kernels.cpu.decoders.steps import identity, int_zeros, zeros
+from minfer_kernels.cpu.simd import fma, inline, load_f32, to_f32
+from minfer_kernels.cpu.simd.ints import times_power_of_two
+from minfer_kernels.cpu.simd.runs import DOTS, RUNS
+from minfer_kernels.cpu.simd.widths import LANES
+from minfer_kernels.cpu.weights.layouts import WeightLayout
 
 QUADS_PER_SUM = {"Q2_K": 4, "Q3_K": 4, "Q4_K": 8, "Q5_K": 4, "Q6_K": 2}
 """Quads whose products are summed in 16 bits."""
@@ -51,92 +37,93 @@ MAGNITUDES = {"Q2_K": (3, 15), "Q3_K": (7, 32), "Q4_K": (15, 63), "Q5_K": (31, 6
 CENTRE_BITS = {"Q3_K": 2, "Q6_K": 5}
 """log2 of the centre of the formats without minimums."""
 
-_LOAD_PAIRS = {"u8": load_u8x16, "i8": load_i8x16}
 
+def kquant_decoder(layout: WeightLayout) -> Decoder:
+    """The decoder of a K-quant format."""
+    fmt, none = layout.format, int_zeros(layout.rows)
+    scales_per_run, quant = (1 if layout.has("mins") else 2), MAGNITUDES[fmt][0]
+    dot = DOTS[layout.rows].scaled_dot(f"dot_{fmt.lower()}_", QUADS_PER_SUM[fmt], scales_per_run, 16 * 127 * quant)
+    load_scales, close = (_centred if fmt in CENTRE_BITS else _with_minimum)(layout)
 
-def kquant_decoder(fmt: str) -> Decoder:
-    """The decoder of a K-quant format, by GGML name."""
-    layout = layout_of(fmt)
-    dot = dot_of(f"dot_{fmt.lower()}", QUADS_PER_SUM[fmt], signed=False)
-    close = _close_centred(fmt) if fmt in CENTRE_BITS else _close_with_minimum(fmt)
-    return Decoder(layout, 8, 8, _load(layout), _scaled(dot), _offsets(layout), zero, close, identity)
+    @inline
+    def start(_x: Any, _k: Any, _b: Any) -> Any:
+        return none()
 
-
-def _scaled(dot: Any) -> Step:
-    return inline(lambda weights, x: dot(weights[0], x, weights[1], weights[2]))
+    return Decoder(
+        layout, 8, 8, _load(layout), start, inline(lambda sums, weights, x: dot(sums, weights[0], x, weights[1])),
+        _offsets(layout), load_scales, zeros(layout.rows), close, identity,
+    )  # fmt: skip
 
 
 def _load(layout: WeightLayout) -> Step:
     """(block, run) to the run's quants and the scales of its first and second 16 elements."""
-    quants, scales_at = _quants(layout), layout.field("scales").offset
-    if layout.has("mins"):
-
-        @inline
-        def load_one_scale(block: Any, run: Any) -> Any:
-            scale = load_u8x8_doubled(block + scales_at + 8 * run)
-            return quants(block, run), scale, scale
-
-        return load_one_scale
-    pairs = _scale_pairs(layout)
-
-    @inline
-    def load_two_scales(block: Any, run: Any) -> Any:
-        scales = pairs(block, run)
-        return quants(block, run), even_doubled(scales), odd_doubled(scales)
-
-    return load_two_scales
+    quants, scales = _quants(layout), _small_scales(layout)
+    return inline(lambda block, run: (quants(block, run), scales(block, run)))
 
 
 def _quants(layout: WeightLayout) -> Step:
     """(block, run) to unsigned quants."""
-    planes = {field.name: field.offset for field in layout.fields}
-    q1, q2, q4 = planes.get("q1", 0), planes.get("q2", 0), planes.get("q4", 0)
-    return {
-        "Q2_K": inline(lambda block, run: load_u2_run(block + q2 + 64 * run)),
-        "Q3_K": inline(lambda block, run: load_u3_run(block + q2 + 64 * run, block + q1 + 32 * run)),
-        "Q4_K": inline(lambda block, run: load_u4_run(block + q4 + 128 * run)),
-        "Q5_K": inline(lambda block, run: load_u5_run(block + q4 + 128 * run, block + q1 + 32 * run)),
-        "Q6_K": inline(lambda block, run: load_u6_run(block + q4 + 128 * run, block + q2 + 64 * run)),
-    }[layout.format]
+    runs = RUNS[layout.rows]
+    planes = {field.name: (field.offset, field.nbytes // 8) for field in layout.fields}
+    load = {"Q2_K": runs.u2, "Q3_K": runs.u3, "Q4_K": runs.u4, "Q5_K": runs.u5, "Q6_K": runs.u6}[layout.format]
+    (low_at, low_run), *high = (planes[name] for name in ("q4", "q2", "q1") if name in planes)
+    if not high:
+        return inline(lambda block, run: load(block + low_at + low_run * run))
+    high_at, high_run = high[0]
+    return inline(lambda block, run: load(block + low_at + low_run * run, block + high_at + high_run * run))
 
 
-def _scale_pairs(layout: WeightLayout) -> Step:
+def _small_scales(layout: WeightLayout) -> Step:
     """(block, run) to the scales of the run's two sub-blocks of 16, beside each other for every row."""
-    scales_at, load_pairs = layout.field("scales").offset, _LOAD_PAIRS[layout.field("scales").kind]
+    runs, scales, unit = RUNS[layout.rows], layout.field("scales").offset, layout.field("scales").unit_bytes
     if layout.format == "Q2_K":
-        return inline(lambda block, run: low_nibbles(load_pairs(block + scales_at + 16 * run)))
-    return inline(lambda block, run: load_pairs(block + scales_at + 16 * run))
+        load_both, low_nibbles = runs.u8_pairs, runs.low_nibbles
+        return inline(lambda block, run: low_nibbles(load_both(block + scales + unit * run)))
+    load = runs.u8_doubled if layout.has("mins") else runs.i8_pairs
+    return inline(lambda block, run: load(block + scales + unit * run))
 
 
 def _offsets(layout: WeightLayout) -> Step:
     """(block, run) to what multiplies the run's two activation sums."""
-    scales_at = layout.field("scales").offset
+    runs = RUNS[layout.rows]
     if layout.has("mins"):
-        mins_at = layout.field("mins").offset
-        return inline(lambda block, run: load_u8x8_doubled(block + mins_at + 8 * run))
+        mins, unit, load = layout.field("mins").offset, layout.field("mins").unit_bytes, runs.u8_doubled
+        return inline(lambda block, run: load(block + mins + unit * run))
     if layout.format == "Q2_K":
-        return inline(lambda block, run: high_nibbles(load_u8x16(block + scales_at + 16 * run)))
-    return _scale_pairs(layout)
+        scales, unit = layout.field("scales").offset, layout.field("scales").unit_bytes
+        load_both, high_nibbles = runs.u8_pairs, runs.high_nibbles
+        return inline(lambda block, run: high_nibbles(load_both(block + scales + unit * run)))
+    return _small_scales(layout)
 
 
-def _close_with_minimum(fmt: str) -> Step:
-    d_at, dmin_at = layout_of(fmt).field("d").offset, layout_of(fmt).field("dmin").offset
-
-    @inline
-    def close(block: Any, b: Any, x: Any, k: Any, sums: Any, offsets: Any, acc: Any) -> Any:
-        dx = splat_f32x8(load_f32(x + k + 4 * b))
-        acc = fma(load_f16x8(block + d_at) * dx, to_f32(sums), acc)
-        return fma(load_f16x8(block + dmin_at) * dx, to_f32(zero_i32x8() - offsets), acc)
-
-    return close
-
-
-def _close_centred(fmt: str) -> Step:
-    d_at, centre_bits = layout_of(fmt).field("d").offset, CENTRE_BITS[fmt]
+def _with_minimum(layout: WeightLayout) -> tuple[Step, Step]:
+    d_at, dmin_at = layout.field("d").offset, layout.field("dmin").offset
+    load_f16, splat, zero = LANES[layout.rows].load_f16, LANES[layout.rows].splat_f32, int_zeros(layout.rows)
 
     @inline
-    def close(block: Any, b: Any, x: Any, k: Any, sums: Any, offsets: Any, acc: Any) -> Any:
-        scale = load_f16x8(block + d_at) * splat_f32x8(load_f32(x + k + 4 * b))
+    def load_scales(block: Any) -> Any:
+        return load_f16(block + d_at), load_f16(block + dmin_at)
+
+    @inline
+    def close(scales: Any, x: Any, k: Any, b: Any, sums: Any, offsets: Any, acc: Any) -> Any:
+        dx = splat(load_f32(x + k + 4 * b))
+        acc = fma(scales[0] * dx, to_f32(sums), acc)
+        return fma(scales[1] * dx, to_f32(zero() - offsets), acc)
+
+    return load_scales, close
+
+
+def _centred(layout: WeightLayout) -> tuple[Step, Step]:
+    d_at, centre_bits = layout.field("d").offset, CENTRE_BITS[layout.format]
+    load_f16, splat = LANES[layout.rows].load_f16, LANES[layout.rows].splat_f32
+
+    @inline
+    def load_scales(block: Any) -> Any:
+        return load_f16(block + d_at)
+
+    @inline
+    def close(d: Any, x: Any, k: Any, b: Any, sums: Any, offsets: Any, acc: Any) -> Any:
+        scale = d * splat(load_f32(x + k + 4 * b))
         return fma(scale, to_f32(sums - times_power_of_two(offsets, centre_bits)), acc)
 
-    return close
+    return load_scales, close

@@ -1,12 +1,14 @@
 """Weights of 32-element blocks against Q8A32 activations: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL.
 
-With dx the activation block's scale and s its sum (dx times the sum of its quants), a block adds
+With dx the activation block's scale and isum the integer sum of its quants, a block adds
 
-    acc = fma(d * dx, float(sums), acc)
-    acc = fma(m, s, acc)              Q4_1, Q5_1: m is the block's minimum
-    acc = fma(d, -centre * s, acc)    Q4_0, Q5_0: unsigned quants, value = d * (q - centre)
+    acc = fma(d * dx, float(sums - centre * isum), acc)
+    acc = fma(m, dx * float(isum), acc)                    Q4_1, Q5_1 alone: m is the block's minimum
 
-The integer sum is exact and below 2 ** 24, so its conversion is exact too. Q8_0 and IQ4_NL are signed.
+where unsigned quants of Q4_0 and Q5_0 stand for q - centre (8 and 16); Q8_0 and IQ4_NL are signed. The integers are
+exact. With |x| <= 127 the products of a block sum to at most 32 * 127 * 255 = 1036320 in magnitude, where signed
+weights are biased by 128 and the sum starts at -128 * isum, that is within 520192: below 2 ** 24 all the way, so the
+32-bit sums cannot overflow and the conversion to float32 is exact too.
 """
 
 from __future__ import annotations
@@ -15,73 +17,74 @@ from typing import Any
 
 from minfer_ir.formats.iq import IQ4_LEVELS
 from minfer_kernels.cpu.decoders.protocol import Decoder, Step
-from minfer_kernels.cpu.decoders.steps import identity, no_offsets, zero
-from minfer_kernels.cpu.simd import f32, fma, inline, load_f16x8, load_f32, splat_f32x8, to_f32
-from minfer_kernels.cpu.simd.ints import (
-    dot_of,
-    load_i8_run,
-    load_u4_run,
-    load_u5_run,
-    ones_i16x16,
-    table_run,
-)
-from minfer_kernels.cpu.weights.layouts import layout_of
+from minfer_kernels.cpu.decoders.steps import identity, nothing, zeros
+from minfer_kernels.cpu.simd import Op, fma, inline, load_f32, load_i32, to_f32
+from minfer_kernels.cpu.simd.runs import DOTS, RUNS
+from minfer_kernels.cpu.simd.widths import LANES
+from minfer_kernels.cpu.weights.layouts import WeightLayout
 
-# Sums of products in 16 bits: 8 quads of nibbles 2 * 15 * 127 * 8 = 30480, 4 of five bits 2 * 31 * 127 * 4 = 31496,
-# 1 of signed bytes 2 * 128 * 127 = 32512.
-_dot_u4 = dot_of("dot_u4", 8, signed=False)
-_dot_u5 = dot_of("dot_u5", 4, signed=False)
-_dot_i8 = dot_of("dot_i8", 1, signed=True)
-_load_iq4_run = table_run("load_iq4_run", IQ4_LEVELS.tolist())
+CENTRES = {"Q4_0": 8, "Q5_0": 16}
+"""What unsigned quants are measured from."""
+
+SIGNED = ("Q8_0", "IQ4_NL")
+
+# Quads whose products are summed in 16 bits: nibbles 2 * 15 * 127 * 8 = 30480, five bits 2 * 31 * 127 * 4 = 31496,
+# signed bytes 2 * 128 * 127 = 32512.
+_QUADS_PER_SUM = {"Q4_0": 8, "Q4_1": 8, "Q5_0": 4, "Q5_1": 4, "Q8_0": 1, "IQ4_NL": 1}
 
 
-def simple_decoder(fmt: str) -> Decoder:
-    """The decoder of a 32-element weight format, by GGML name."""
-    layout = layout_of(fmt)
-    load, dot = _runs(fmt)
-    close = _close_with_minimum(fmt) if layout.has("m") else _close_centred(fmt, {"Q4_0": 8, "Q5_0": 16}.get(fmt, 0))
-    return Decoder(layout, 1, 0, load, dot, no_offsets, zero, close, identity)
+def simple_decoder(layout: WeightLayout) -> Decoder:
+    """The decoder of a 32-element weight format."""
+    fmt, dots = layout.format, DOTS[layout.rows]
+    signed = fmt in SIGNED
+    dot = dots.dot(f"dot_{fmt.lower()}_", _QUADS_PER_SUM[fmt], signed)
+    start = _start(dots.start(f"start_{fmt.lower()}_", CENTRES.get(fmt, 0), signed))
+    load_scales, close = (_with_minimum if layout.has("m") else _scaled)(layout)
+    return Decoder(layout, 1, 0, _load(layout), start, dot, nothing, load_scales, zeros(layout.rows), close, identity)
 
 
-def _runs(fmt: str) -> tuple[Step, Step]:
-    """How to load the block's run, and its dot product."""
-    layout = layout_of(fmt)
+def _load(layout: WeightLayout) -> Step:
+    """(block, run) to the block's run."""
+    runs = RUNS[layout.rows]
     if layout.has("q1"):
-        q4, q1 = layout.field("q4").offset, layout.field("q1").offset
-        return inline(lambda block, _run: load_u5_run(block + q4, block + q1)), _unscaled(_dot_u5)
-    if layout.has("q8"):
-        return inline(lambda block, _run: load_i8_run(block)), _unscaled(_dot_i8)
-    if fmt == "IQ4_NL":
-        return inline(lambda block, _run: _load_iq4_run(block)), _unscaled(_dot_i8)
-    return inline(lambda block, _run: load_u4_run(block)), _unscaled(_dot_u4)
+        q4, q1, load_u5 = layout.field("q4").offset, layout.field("q1").offset, runs.u5
+        return inline(lambda block, _run: load_u5(block + q4, block + q1))
+    load = {"Q8_0": runs.i8, "IQ4_NL": runs.table("load_iq4_run", IQ4_LEVELS.tolist())}.get(layout.format, runs.u4)
+    return inline(lambda block, _run: load(block))
 
 
-def _unscaled(dot: Any) -> Step:
-    return inline(lambda quants, x: dot(quants, x, ones_i16x16(), ones_i16x16()))
+def _start(times_centre: Op) -> Step:
+    return inline(lambda x, k, b: times_centre(load_i32(x + k + k // 8 + 4 * b)))
 
 
-def _close_with_minimum(fmt: str) -> Step:
-    d_at, m_at = layout_of(fmt).field("d").offset, layout_of(fmt).field("m").offset
+def _with_minimum(layout: WeightLayout) -> tuple[Step, Step]:
+    d_at, m_at = layout.field("d").offset, layout.field("m").offset
+    load_f16, splat, splat_i32 = LANES[layout.rows].load_f16, LANES[layout.rows].splat_f32, LANES[layout.rows].splat_i32
 
     @inline
-    def close(block: Any, b: Any, x: Any, k: Any, sums: Any, _offsets: Any, acc: Any) -> Any:
-        scale = load_f16x8(block + d_at) * splat_f32x8(load_f32(x + k + 4 * b))
-        acc = fma(scale, to_f32(sums), acc)
-        return fma(load_f16x8(block + m_at), splat_f32x8(load_f32(x + k + k // 8 + 4 * b)), acc)
-
-    return close
-
-
-def _close_centred(fmt: str, centre: int) -> Step:
-    d_at = layout_of(fmt).field("d").offset
-    offset = f32(-centre)
+    def load_scales(block: Any) -> Any:
+        return load_f16(block + d_at), load_f16(block + m_at)
 
     @inline
-    def close(block: Any, b: Any, x: Any, k: Any, sums: Any, _offsets: Any, acc: Any) -> Any:
-        d = load_f16x8(block + d_at)
-        acc = fma(d * splat_f32x8(load_f32(x + k + 4 * b)), to_f32(sums), acc)
-        if centre == 0:
-            return acc
-        return fma(d, splat_f32x8(offset * load_f32(x + k + k // 8 + 4 * b)), acc)
+    def close(scales: Any, x: Any, k: Any, b: Any, sums: Any, _offsets: Any, acc: Any) -> Any:
+        dx = splat(load_f32(x + k + 4 * b))
+        acc = fma(scales[0] * dx, to_f32(sums), acc)
+        # Converted in every lane: a scalar would cost two instructions more, on the same ports.
+        return fma(scales[1], dx * to_f32(splat_i32(load_i32(x + k + k // 8 + 4 * b))), acc)
 
-    return close
+    return load_scales, close
+
+
+def _scaled(layout: WeightLayout) -> tuple[Step, Step]:
+    d_at = layout.field("d").offset
+    load_f16, splat = LANES[layout.rows].load_f16, LANES[layout.rows].splat_f32
+
+    @inline
+    def load_scales(block: Any) -> Any:
+        return load_f16(block + d_at)
+
+    @inline
+    def close(d: Any, x: Any, k: Any, b: Any, sums: Any, _offsets: Any, acc: Any) -> Any:
+        return fma(d * splat(load_f32(x + k + 4 * b)), to_f32(sums), acc)
+
+    return load_scales, close

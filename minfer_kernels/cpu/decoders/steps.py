@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from minfer_kernels.cpu.simd import f32, inline, load_f16x8_partial, splat_f32x8
-from minfer_kernels.cpu.simd.ints import ones_i16x16, splat_first
+from minfer_kernels.cpu.decoders.protocol import Step
+from minfer_kernels.cpu.simd import f32, inline, load_f16x8_partial
+from minfer_kernels.cpu.simd.ints import splat_first
+from minfer_kernels.cpu.simd.widths import LANES
 
 
-@inline
-def zero() -> Any:
-    """The empty sum."""
-    return splat_f32x8(f32(0.0))
+def zeros(rows: int) -> Step:
+    """() to float32 zeros."""
+    splat = LANES[rows].splat_f32
+    return inline(lambda: splat(f32(0.0)))
+
+
+def int_zeros(rows: int) -> Step:
+    """() to int32 zeros."""
+    splat = LANES[rows].splat_i32
+    return inline(lambda: splat(0))
 
 
 @inline
@@ -21,15 +29,9 @@ def identity(state: Any) -> Any:
 
 
 @inline
-def no_offsets(_block: Any, _run: Any) -> Any:
-    """Offsets of a format that has none; never called at run time."""
-    return ones_i16x16()
-
-
-@inline
-def load_nothing(_block: Any, _run: Any) -> Any:
-    """Weights of a format without runs; never called at run time."""
-    return ones_i16x16()
+def nothing(*_operands: Any) -> Any:
+    """A step that a format without runs, or without offsets, has no use for."""
+    return 0
 
 
 @inline

@@ -10,7 +10,6 @@ from minfer_kernels.cpu.compiler.kernel import Int, Kernel, Ptr, kernel, kernel_
 from minfer_kernels.cpu.decoders.rows import row_decoder
 from minfer_kernels.cpu.kernels.parts.rows import COLUMNS, ceil_div, first_item
 from minfer_kernels.cpu.simd import load_i32, smaller, store_f32x8, store_f32x8_partial
-from minfer_kernels.cpu.weights.layouts import layout_of
 
 
 @kernel_family
@@ -20,7 +19,7 @@ def get_rows(fmt: str) -> Kernel:
     Operands: table, rows of `width` elements `table_stride` bytes apart; ids, int32 row numbers; out, float32
     rows `out_stride` bytes apart; rows_at, the int32 number of ids.
     """
-    decoder = row_decoder(layout_of(fmt.upper()).format)
+    decoder = row_decoder(fmt.upper())
     eight, one = decoder.eight, decoder.one or decoder.eight
 
     @kernel

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from minfer_kernels.cpu.compiler.features import Isa
 from minfer_kernels.cpu.simd.core import (
+    Op,
     f32,
     f32x8,
     f32x16,
@@ -122,6 +123,7 @@ from minfer_kernels.cpu.simd.scalars import (
 
 __all__ = [
     "Isa",
+    "Op",
     "absolute",
     "add",
     "add_i32",

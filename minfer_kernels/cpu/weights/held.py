@@ -56,19 +56,19 @@ def make_weight(
     Raises NonFiniteWeightError for a scale, or value of a float format, that is NaN or infinite.
     """
     packed = packer.pack(key, fmt, parts, shape[-1]) if "matmul" in uses else None
-    rows = packer.copy(key, fmt, parts, shape[-1]) if "get_rows" in uses else None
+    as_in_file = packer.copy(key, fmt, parts, shape[-1]) if "get_rows" in uses else None
     values = None
     if uses - {"matmul", "get_rows"}:
         if any(fmt.find_nonfinite(p) is not None for p in parts):
             raise NonFiniteWeightError(key)
         values = np.concatenate([fmt.decode(p).reshape(-1) for p in parts]).reshape(shape)
-    return CpuWeight(key, fmt, shape, packed, rows, values)
+    return CpuWeight(key, fmt, shape, packed, as_in_file, values)
 
 
-def weight_bytes(fmt: Format, shape: Shape, uses: frozenset[str]) -> int:
+def weight_bytes(fmt: Format, shape: Shape, uses: frozenset[str], rows: int) -> int:
     """Bytes of the forms that `make_weight` would make, without making them."""
     n, k = math.prod(shape[:-1]), shape[-1]
-    packed = layout_of(fmt.name).nbytes(n, k) if "matmul" in uses else 0
-    rows = n * fmt.row_bytes(k) if "get_rows" in uses else 0
+    packed = layout_of(fmt.name, rows).nbytes(n, k) if "matmul" in uses else 0
+    as_in_file = n * fmt.row_bytes(k) if "get_rows" in uses else 0
     values = 4 * n * k if uses - {"matmul", "get_rows"} else 0
-    return packed + rows + values
+    return packed + as_in_file + values

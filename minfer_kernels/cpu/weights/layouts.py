@@ -1,8 +1,8 @@
-"""Packed weight layouts as data: where the quants and scales of eight interleaved rows lie.
+"""Packed weight layouts as data: where the quants and scales of eight or sixteen interleaved rows lie.
 
-A matmul computes eight output rows at once, one per SIMD lane, so eight GGUF rows are stored as one *group*:
-for every block of the row, ascending, one *group block* holding the fields of that block for all eight rows.
-Inside a field the rows are interleaved in units: unit 0 of rows 0-7, unit 1 of rows 0-7, and so on. A unit
+A matmul computes as many output rows at once as a vector has lanes (`Isa.lanes`), so that many GGUF rows are stored
+as one *group*: for every block of the row, ascending, one *group block* holding the fields of that block for all its
+rows. Inside a field the rows are interleaved in units: unit 0 of every row, unit 1 of every row, and so on. A unit
 is four bytes for quants (four numbers of one row beside each other are what the dot-product instructions
 take), one number for scales, and a pair of numbers for the small scales of K-quants.
 
@@ -17,12 +17,13 @@ Bit fields are kept in *planes*: quants of 4, 2 and 1 bits, in runs of 32 elemen
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeAlias
 
 from minfer_ir.formats import BlockFormat
 
-ROWS = 8
-"""Rows in a group: the float32 lanes of one 256-bit vector."""
+GROUP_ROWS = (8, 16)
+"""Rows in a group: the float32 lanes of a 256-bit or 512-bit vector."""
 
 RUN = 32
 """Elements in a run of a bit plane."""
@@ -35,7 +36,7 @@ _BITS = {"u1": 1, "u2": 2, "u4": 4, "u8": 8, "i8": 8, "f16": 16, "bf16": 16, "f3
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a group block: `count` numbers of type `kind` for each row, in units of `unit` bytes.
+    """One field of a group block: `count` numbers of type `kind` for each of `rows`, in units of `unit` bytes.
 
     `offset` counts bytes from the start of the group block.
     """
@@ -45,6 +46,7 @@ class Field:
     count: int
     unit: int
     offset: int
+    rows: int
 
     @property
     def bits(self) -> int:
@@ -59,7 +61,12 @@ class Field:
     @property
     def nbytes(self) -> int:
         """Bytes of all rows in one block."""
-        return ROWS * self.row_bytes
+        return self.rows * self.row_bytes
+
+    @property
+    def unit_bytes(self) -> int:
+        """Bytes of one unit of all rows."""
+        return self.rows * self.unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +115,21 @@ class WeightLayout:
         return f"{self.name} [{self.rows} rows x {self.block}, {self.block_bytes} bytes: {fields}]"
 
 
-def _layout(fmt: str, block: int, activation: str, *specs: FieldSpec) -> WeightLayout:
-    fields: list[Field] = []
-    offset = 0
-    for name, kind, count, unit in specs:
-        fields.append(Field(name, kind, count, unit, offset))
-        offset += fields[-1].nbytes
-    return WeightLayout(f"{fmt}x{ROWS}", fmt, ROWS, block, offset, activation, tuple(fields))
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A layout before the rows of its groups are chosen."""
+
+    block: int
+    activation: str
+    fields: tuple[FieldSpec, ...]
+
+    def laid_out(self, fmt: str, rows: int) -> WeightLayout:
+        fields: list[Field] = []
+        offset = 0
+        for name, kind, count, unit in self.fields:
+            fields.append(Field(name, kind, count, unit, offset, rows))
+            offset += fields[-1].nbytes
+        return WeightLayout(f"{fmt}x{rows}", fmt, rows, self.block, offset, self.activation, tuple(fields))
 
 
 _D: FieldSpec = ("d", "f16", 1, 2)
@@ -126,50 +141,56 @@ def _plane(kind: str, count: int) -> FieldSpec:
     return (f"q{_BITS[kind]}", kind, count, 4)
 
 
-LAYOUTS: dict[str, WeightLayout] = {
-    layout.format: layout
-    for layout in (
-        _layout("F32", 1, "f32", ("values", "f32", 1, 4)),
-        _layout("F16", 1, "f32", ("values", "f16", 1, 2)),
-        _layout("BF16", 1, "f32", ("values", "bf16", 1, 2)),
-        _layout("Q4_0", 32, "Q8A32", _plane("u4", 32), _D),
-        _layout("Q4_1", 32, "Q8A32", _plane("u4", 32), _D, _M),
-        _layout("Q5_0", 32, "Q8A32", _plane("u4", 32), _plane("u1", 32), _D),
-        _layout("Q5_1", 32, "Q8A32", _plane("u4", 32), _plane("u1", 32), _D, _M),
-        _layout("Q8_0", 32, "Q8A32", _plane("i8", 32), _D),
-        _layout("IQ4_NL", 32, "Q8A32", _plane("u4", 32), _D),
-        # The nibbles of Q2_K's `scales` stay together: the scale below, the minimum above.
-        _layout("Q2_K", 256, "Q8A256", _plane("u2", 256), ("scales", "u8", 16, 2), _D, _DMIN),
-        _layout("Q3_K", 256, "Q8A256", _plane("u2", 256), _plane("u1", 256), ("scales", "i8", 16, 2), _D),
-        _layout("Q4_K", 256, "Q8A256", _plane("u4", 256), ("scales", "u8", 8, 1), ("mins", "u8", 8, 1), _D, _DMIN),
-        _layout(
-            "Q5_K",
-            256,
-            "Q8A256",
-            _plane("u4", 256),
-            _plane("u1", 256),
-            ("scales", "u8", 8, 1),
-            ("mins", "u8", 8, 1),
-            _D,
-            _DMIN,
-        ),
-        _layout("Q6_K", 256, "Q8A256", _plane("u4", 256), _plane("u2", 256), ("scales", "i8", 16, 2), _D),
-    )
+def _plan(block: int, activation: str, *fields: FieldSpec) -> _Plan:
+    return _Plan(block, activation, fields)
+
+
+_SMALL = (("scales", "u8", 8, 1), ("mins", "u8", 8, 1))
+
+# The nibbles of Q2_K's `scales` stay together: the scale below, the minimum above.
+_PLANS = {
+    "F32": _plan(1, "f32", ("values", "f32", 1, 4)),
+    "F16": _plan(1, "f32", ("values", "f16", 1, 2)),
+    "BF16": _plan(1, "f32", ("values", "bf16", 1, 2)),
+    "Q4_0": _plan(32, "Q8A32", _plane("u4", 32), _D),
+    "Q4_1": _plan(32, "Q8A32", _plane("u4", 32), _D, _M),
+    "Q5_0": _plan(32, "Q8A32", _plane("u4", 32), _plane("u1", 32), _D),
+    "Q5_1": _plan(32, "Q8A32", _plane("u4", 32), _plane("u1", 32), _D, _M),
+    "Q8_0": _plan(32, "Q8A32", _plane("i8", 32), _D),
+    "IQ4_NL": _plan(32, "Q8A32", _plane("u4", 32), _D),
+    "Q2_K": _plan(256, "Q8A256", _plane("u2", 256), ("scales", "u8", 16, 2), _D, _DMIN),
+    "Q3_K": _plan(256, "Q8A256", _plane("u2", 256), _plane("u1", 256), ("scales", "i8", 16, 2), _D),
+    "Q4_K": _plan(256, "Q8A256", _plane("u4", 256), *_SMALL, _D, _DMIN),
+    "Q5_K": _plan(256, "Q8A256", _plane("u4", 256), _plane("u1", 256), *_SMALL, _D, _DMIN),
+    "Q6_K": _plan(256, "Q8A256", _plane("u4", 256), _plane("u2", 256), ("scales", "i8", 16, 2), _D),
 }
-"""The packed layout of every weight format, by GGML name. Scales of K-quants are unpacked to whole bytes."""
+"""By GGML name. Scales of K-quants are unpacked to whole bytes."""
+
+PACKED_FORMATS = tuple(_PLANS)
+"""GGML names of the weight formats that have packed layouts."""
 
 
-def layout_of(fmt: str) -> WeightLayout:
-    """The layout of the weight format with GGML name `fmt`; ValueError when the CPU backend packs no such format."""
-    layout = LAYOUTS.get(fmt)
-    if layout is None:
-        raise ValueError(f"no packed layout for weight format {fmt}; there are {', '.join(LAYOUTS)}")
-    return layout
+@cache
+def layout_of(fmt: str, rows: int) -> WeightLayout:
+    """The layout of the weight format with GGML name `fmt` in groups of `rows`, 8 or 16.
+
+    Raises:
+        ValueError: the CPU backend packs no such format, or no such groups.
+    """
+    if rows not in GROUP_ROWS:
+        raise ValueError(f"weights are packed in groups of {' or '.join(map(str, GROUP_ROWS))} rows, not {rows}")
+    return _plan_of(fmt).laid_out(fmt, rows)
+
+
+def _plan_of(fmt: str) -> _Plan:
+    if fmt not in _PLANS:
+        raise ValueError(f"no packed layout for weight format {fmt}; there are {', '.join(_PLANS)}")
+    return _PLANS[fmt]
 
 
 def activation_format(fmt: str) -> str:
     """Name of the activation format that a matmul with weights of GGML name `fmt` takes: f32, Q8A32 or Q8A256."""
-    return layout_of(fmt).activation
+    return _plan_of(fmt).activation
 
 
 def block_offset(fmt: BlockFormat, name: str) -> int:
@@ -178,11 +199,11 @@ def block_offset(fmt: BlockFormat, name: str) -> int:
     return offsets[name]
 
 
-def matmul_kernel(fmt: str) -> str:
-    """Name of the kernel that multiplies with packed weights of GGML name `fmt`."""
-    return f"matmul.matmul[{layout_of(fmt).format.lower()}]"
+def matmul_kernel(layout: WeightLayout) -> str:
+    """Name of the kernel that multiplies with weights packed so."""
+    return f"matmul.matmul[{layout.format.lower()},{layout.rows}]"
 
 
 def get_rows_kernel(fmt: str) -> str:
     """Name of the kernel that gathers and decodes rows of a table of GGML name `fmt`, as they lie in a GGUF file."""
-    return f"get_rows.get_rows[{layout_of(fmt).format.lower()}]"
+    return f"get_rows.get_rows[{fmt.lower()}]"

@@ -32,12 +32,13 @@ class WeightPacker:
         self._arena = WeightArena()
 
     def pack(self, key: str, fmt: Format, parts: Sequence[Bytes], k: int) -> PackedWeight:
-        """One weight, or several of the same format stacked row on row, as `fmt`'s layout has it.
+        """One weight, or several of the same format stacked row on row, as `fmt`'s layout for the library's
+        instruction set has it.
 
         `parts` are GGUF row bytes, uint8 `[n_i, fmt.row_bytes(k)]`. Raises ValueError for parts that are not,
         NonFiniteWeightError for a scale that is NaN or infinite; `key` is the weight's name.
         """
-        layout = layout_of(fmt.name)
+        layout = layout_of(fmt.name, self._library.isa.lanes)
         check_parts(fmt, parts, k)
         n = sum(len(part) for part in parts)
         buffer = self._arena.take(layout.nbytes(n, k))

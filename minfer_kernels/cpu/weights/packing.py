@@ -46,24 +46,25 @@ _UNPACKINGS: dict[str, tuple[Transform, Callable[..., Bytes]]] = {
 }
 
 
-def pack(fmt: Format, raw_parts: Sequence[Bytes], k: int) -> PackedWeight:
-    """Pack one weight, or several of the same format stacked row on row, into one buffer.
+def pack(fmt: Format, raw_parts: Sequence[Bytes], k: int, rows: int) -> PackedWeight:
+    """Pack one weight, or several of the same format stacked row on row, into groups of `rows` in one buffer.
 
     Args:
         fmt: the weight format of every part.
         raw_parts: GGUF row bytes, uint8 `[n_i, fmt.row_bytes(k)]`.
         k: elements in a row.
+        rows: rows of a group, 8 or 16.
 
     Raises:
         ValueError: `fmt` has no packed layout, or a part is not rows of `k` elements of it.
     """
-    layout = layout_of(fmt.name)
+    layout = layout_of(fmt.name, rows)
     check_parts(fmt, raw_parts, k)
     n = sum(len(part) for part in raw_parts)
     packed = PackedWeight(layout, n, k, _aligned_empty(layout.nbytes(n, k)))
     groups = _group_blocks(packed)
-    for first, rows in _pieces(raw_parts, layout.rows):
-        _pack_rows(fmt, layout, rows, groups[first // layout.rows :])
+    for first, piece in _pieces(raw_parts, rows):
+        _pack_rows(fmt, layout, piece, groups[first // layout.rows :])
     return packed
 
 
@@ -123,7 +124,7 @@ def _pieces(parts: Sequence[Bytes], rows: int) -> Iterator[tuple[int, Bytes]]:
 
 
 def _pack_rows(fmt: Format, layout: WeightLayout, rows: Bytes, groups: Bytes) -> None:
-    """Pack `rows [8 * g, row_bytes]` into the first g of `groups [.., n_blocks, block_bytes]`."""
+    """Pack `rows [layout.rows * g, row_bytes]` into the first g of `groups [.., n_blocks, block_bytes]`."""
     blocks = rows.reshape(len(rows), -1, fmt.block_bytes)
     groups = groups[: len(rows) // layout.rows]
     for move in moves_of(layout):

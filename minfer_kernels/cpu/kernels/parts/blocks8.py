@@ -21,6 +21,7 @@ from minfer_kernels.cpu.simd import (
     store_f32,
     store_i8x8,
     store_i16,
+    store_i32,
     sum_lanes_i32,
     to_i32,
 )
@@ -49,8 +50,8 @@ def quantized_lanes(x: Any, inverse: Any) -> Any:
 
 
 @inline
-def write_block32(v0: Any, v1: Any, v2: Any, v3: Any, quants: int, scale: int, scaled_sum: int) -> None:
-    """One Q8A32 block: 32 int8, float32 d, float32 d * sum of the quants."""
+def write_block32(v0: Any, v1: Any, v2: Any, v3: Any, quants: int, scale: int, quant_sum: int) -> None:
+    """One Q8A32 block: 32 int8, float32 d, int32 sum of the quants."""
     largest = maximum_i32(
         maximum_i32(magnitude_bits(v0), magnitude_bits(v1)), maximum_i32(magnitude_bits(v2), magnitude_bits(v3))
     )
@@ -60,7 +61,7 @@ def write_block32(v0: Any, v1: Any, v2: Any, v3: Any, quants: int, scale: int, s
         for i in range(0, 32, 8):
             store_i8x8(quants + i, zeros)
         store_f32(scale, f32_of_bits(NAN_BITS))
-        store_f32(scaled_sum, f32_of_bits(NAN_BITS))
+        store_i32(quant_sum, i64(0))
     else:
         amax = f32_of_bits(amax_bits)
         inverse = splat_f32x8(inverse_scale_of(amax))
@@ -70,9 +71,8 @@ def write_block32(v0: Any, v1: Any, v2: Any, v3: Any, quants: int, scale: int, s
         store_i8x8(quants + 8, q1)
         store_i8x8(quants + 16, q2)
         store_i8x8(quants + 24, q3)
-        d = scale_of(amax)
-        store_f32(scale, d)
-        store_f32(scaled_sum, d * f32(sum_lanes_i32((q0 + q1) + (q2 + q3))))
+        store_f32(scale, scale_of(amax))
+        store_i32(quant_sum, sum_lanes_i32((q0 + q1) + (q2 + q3)))
 
 
 @inline
