@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from gguf.constants import GGUFValueType, LlamaFileType
+from gguf.constants import LlamaFileType
 
 from minfer_ir.formats import format_named
 from minfer_ir.formats.base import Bytes, Format
@@ -23,6 +23,7 @@ from minfer_models.gguf import (
     type_of,
     write_gguf,
 )
+from minfer_models.gguf.constants import GGUFValueType
 from minfer_models.synthetic.hearing import HeardBytes, heard
 from minfer_models.synthetic.mixes import type_of_matrix
 

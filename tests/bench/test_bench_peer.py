@@ -20,8 +20,10 @@ from minfer_models import load
 from minfer_models.bench.child import Child
 from minfer_models.bench.peer import compare as comparing
 from minfer_models.bench.peer.command import parse_options
+from minfer_models.bench.peer.cpu_time import machine_seconds, pair_seconds, process_seconds
 from minfer_models.bench.peer.divergence import divergence
-from minfer_models.bench.peer.side import PEERS, PeerProgram, Watched, cpu_seconds
+from minfer_models.bench.peer.report import Quiet
+from minfer_models.bench.peer.side import DISTURBED, MOST_TRIES, PEERS, PeerProgram, Watched
 from minfer_models.bench.sides import Sample
 from minfer_models.bench.workload import BenchError, Workload
 
@@ -185,32 +187,66 @@ def test_the_divergence_of_known_distributions() -> None:
         divergence(np.zeros((2, 3)), np.full((2, 3), np.nan))
 
 
-def test_a_busy_idle_side_is_seen() -> None:
-    used = iter([1.0, 1.0, 2.0, 2.5])
+class Quick:
+    name = "quick"
 
-    class Quick:
-        name = "quick"
+    def __init__(self) -> None:
+        self.runs = 0
 
-        def run(self, workload: Workload) -> Sample:
-            return Sample(1.0)
-
-    watched = Watched(Quick(), lambda: next(used), settle=0)
-    watched.run(Workload("tg", 1))
-    watched.run(Workload("tg", 1))
-    idle, busy = watched.shares
-    assert idle == 0
-    assert busy > 1  # half a second of CPU time in a run that takes microseconds
-    unknown = Watched(Quick(), lambda: None, settle=0)
-    unknown.run(Workload("tg", 1))
-    assert unknown.shares == []
+    def run(self, workload: Workload) -> Sample:
+        self.runs += 1
+        return Sample(float(self.runs))
 
 
-def test_cpu_seconds_of_a_process(tmp_path: Path) -> None:
-    (tmp_path / "7").mkdir()
-    (tmp_path / "7" / "stat").write_text("7 (a (b) c) S 1 7 7 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 1 0 5 6 7\n")
+def clock(*readings: tuple[float, float, float] | None) -> Callable[[], tuple[float, float, float] | None]:
+    found = iter(readings)
+    return lambda: next(found)
+
+
+TEST = Workload("tg", 1)
+
+
+def test_a_disturbed_run_is_taken_again_and_a_busy_waiting_side_is_seen() -> None:
+    """Machine seconds beyond both sides' own are others'; the runs here take microseconds."""
+    disturbed, undisturbed = [(0, 0, 0), (0, 5, 6)], [(0, 5, 6), (2, 9, 12)]
+    side = Quick()
+    watched = Watched(side, clock(*disturbed, *undisturbed), settle=0)
+    assert watched.run(TEST).seconds == 2
+    assert (watched.repeated, watched.others) == (1, [0.0])
+    assert watched.waiting[0] > 1
+
+
+def test_a_machine_that_never_rests_is_measured_all_the_same() -> None:
+    side = Quick()
+    readings = [(0, 0, float(i)) for i in range(2 * MOST_TRIES)]
+    watched = Watched(side, clock(*readings), settle=0)
+    assert watched.run(TEST).seconds == MOST_TRIES == side.runs
+    assert watched.repeated == MOST_TRIES - 1
+    assert watched.others[0] > DISTURBED
+
+
+def test_where_the_system_says_nothing_runs_count_as_they_are() -> None:
+    side = Quick()
+    watched = Watched(side, clock(None, None), settle=0)
+    assert watched.run(TEST).seconds == 1
+    assert (watched.waiting, watched.others, watched.repeated) == ([], [], 0)
+    assert Quiet.of([watched]) is None
+
+
+def test_cpu_seconds_as_proc_has_them(tmp_path: Path) -> None:
+    for pid, used in ((7, 250), (8, 30)):
+        (tmp_path / str(pid)).mkdir()
+        stat = f"{pid} (a (b) c) S 1 7 7 0 -1 4194304 100 0 0 0 {used} 50 0 0 20 0 1 0 5 6 7\n"
+        (tmp_path / str(pid) / "stat").write_text(stat)
+    (tmp_path / "stat").write_text("cpu  100 20 30 99999 88888 4 5 600 70 80\ncpu0 1 2 3 4 5 6 7 8 9 10\n")
     ticks = os.sysconf("SC_CLK_TCK")
-    assert cpu_seconds(7, tmp_path) == 300 / ticks
-    assert cpu_seconds(8, tmp_path) is None
+    assert process_seconds(7, tmp_path) == 300 / ticks
+    assert process_seconds(9, tmp_path) is None
+    assert machine_seconds(tmp_path) == 759 / ticks
+    assert pair_seconds(7, 8, tmp_path) == (300 / ticks, 80 / ticks, 759 / ticks)
+    assert pair_seconds(7, 9, tmp_path) is None
+    (tmp_path / "stat").write_text("cpu none")
+    assert machine_seconds(tmp_path) is None
 
 
 def test_a_child_that_says_nothing_or_an_error_at_once() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from time import process_time
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,10 @@ import numpy as np
 from minfer_models.bench.conditions import Conditions
 from minfer_models.bench.engine_side import EngineSide
 from minfer_models.bench.loading import EngineChoices, context_of, load_timed
+from minfer_models.bench.peer.cpu_time import pair_seconds
 from minfer_models.bench.peer.divergence import divergence
-from minfer_models.bench.peer.report import Answers, PeerCompared, PeerRecord, PeerReport, Ratios
-from minfer_models.bench.peer.side import PeerChoices, PeerProgram, PeerSide, Watched, cpu_seconds
+from minfer_models.bench.peer.report import Answers, PeerCompared, PeerRecord, PeerReport, Quiet, Ratios
+from minfer_models.bench.peer.side import PeerChoices, PeerProgram, PeerSide, Watched
 from minfer_models.bench.peer.text import TEXT
 from minfer_models.bench.rounds import Turn, matched_rounds
 from minfer_models.bench.workload import BenchError, Workload, require_room
@@ -68,7 +69,7 @@ def compare(
         try:
             # who is measured first matters less than who answers first: a peer that can't do it is known at once
             answers = _answers(llm, peer, path, request, choices, progress)
-            results, idle = _measured(llm, peer, tests, rounds, progress)
+            results, quiet = _measured(llm, peer, tests, rounds, progress)
         finally:
             peer.close()
     return PeerReport(
@@ -80,15 +81,16 @@ def compare(
         ratios=Ratios.of(results),
         kl=answers.between,
         answers=answers,
-        idle_cpu=idle,
+        quiet=quiet,
     )
 
 
 def _measured(
     llm: LLM, peer: PeerSide, tests: Sequence[Workload], rounds: int, progress: Progress
-) -> tuple[list[PeerCompared], float | None]:
-    ours = Watched(EngineSide(OURS, llm), lambda: cpu_seconds(peer.child.pid))
-    theirs = Watched(peer, process_time)
+) -> tuple[list[PeerCompared], Quiet | None]:
+    here, there = os.getpid(), peer.child.pid
+    ours = Watched(EngineSide(OURS, llm), lambda: pair_seconds(waiting=there, running=here))
+    theirs = Watched(peer, lambda: pair_seconds(waiting=here, running=there))
     last = ""
 
     def show(turn: Turn) -> None:
@@ -98,8 +100,7 @@ def _measured(
         progress.show(f"{turn.text}, {turn.side}{last}" if turn.side else f"{turn.text}{last}")
 
     results = [PeerCompared.of(matched_rounds((ours, theirs), t, rounds, show), OURS, peer.name) for t in tests]
-    shares = ours.shares + theirs.shares
-    return results, max(shares) if shares else None
+    return results, Quiet.of((ours, theirs))
 
 
 def _answers(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from minfer_models.bench.conditions import Conditions
 from minfer_models.bench.peer.divergence import Divergence
@@ -99,12 +99,47 @@ class Answers:
         return [f"- {name}: {_kl_text(d)}" for name, d in named if d is not None]
 
 
+class WatchedRuns(Protocol):
+    """What a watched side knows of its runs."""
+
+    waiting: list[float]
+    others: list[float]
+    repeated: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """How undisturbed the runs were: the most CPU time, as a share of a run's seconds, that others took in one.
+
+    `waiting` is the side that waited, `others` everything else on the machine. `repeated` runs were taken again because
+    others took too much.
+    """
+
+    waiting: float
+    others: float
+    repeated: int
+
+    @classmethod
+    def of(cls, sides: Sequence[WatchedRuns]) -> Quiet | None:
+        """Of all runs of the sides; None where the system doesn't say."""
+        if not all(side.waiting for side in sides):
+            return None
+        waiting = max(max(side.waiting) for side in sides)
+        return cls(waiting, max(max(side.others) for side in sides), sum(side.repeated for side in sides))
+
+    def text(self) -> str:
+        """As a line of a list."""
+        return (
+            f"CPU time during a run: the waiting side at most {100 * self.waiting:.1f} % of it, all others "
+            f"{100 * self.others:.1f} %; {self.repeated} disturbed runs taken again"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class PeerReport:
     """Our engine and another one, measured in turns. `kl` is of the peer's answers from ours.
 
-    `idle_cpu` is the most CPU time that the waiting side's process took during a run, as a share of the run; None where
-    the system doesn't say.
+    `quiet` is None where the system doesn't say.
     """
 
     kind: ClassVar[str] = "peer"
@@ -117,7 +152,7 @@ class PeerReport:
     ratios: Ratios
     kl: Divergence
     answers: Answers
-    idle_cpu: float | None
+    quiet: Quiet | None
 
     def markdown(self) -> str:
         """The ratios, every round, the distance of the answers."""
@@ -138,7 +173,7 @@ class PeerReport:
                 f"- {peer} {self.peer.about.get('version', '')}: {settings_text(self.peer.settings)}; "
                 f"loaded in {self.peer.load_seconds:.2f} s",
                 f"- {peer} has: {self.peer.about.get('system', 'unknown')}",
-                f"- the waiting side's CPU time during a run: {_idle_text(self.idle_cpu)}",
+                "- " + ("CPU time of others: unknown here" if self.quiet is None else self.quiet.text()),
                 *facts(self.conditions),
             ]
         )
@@ -187,7 +222,3 @@ def _kl_text(d: Divergence) -> str:
         f"mean {d.mean:.2e}, p99 {d.p99:.2e}, max {d.max:.2e} nats over {d.tokens} tokens; "
         f"the same likeliest token at {100 * d.same_top1:.1f} %"
     )
-
-
-def _idle_text(share: float | None) -> str:
-    return "unknown here" if share is None else f"at most {100 * share:.1f} %"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,15 @@ from minfer_models.engine import Logits
 
 SETTLE_SECONDS = 0.05
 """OpenMP's threads spin for some milliseconds after a run before they sleep; the next side's run starts behind that."""
+
+
+DISTURBED = 0.1
+"""A tenth of one core to others: two threads on two cores then wait for each other at every barrier."""
+
+MOST_TRIES = 4
+
+CpuClocks = Callable[[], tuple[float, float, float] | None]
+"""CPU seconds so far: of the waiting side's process, of the running side's, of the whole machine; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +98,18 @@ class PeerSide:
 
 
 class Watched:
-    """A side whose runs start once the other side's threads have gone to sleep, and that sees whether they stay so.
+    """A side whose runs start once the other side's threads sleep, and that sees who else used the CPU meanwhile.
 
-    `idle_seconds` says how much CPU time the other side's process has used so far, None where that can't be known.
-    `shares` are, run by run, what it used meanwhile, as a share of the run's seconds.
+    `waiting` is CPU time that the waiting side used, `others` what everything else on the machine used (a hypervisor's
+    steal included), each as a share of the run's seconds, run by run; empty where the system doesn't say. A run that
+    others disturbed by more than DISTURBED is taken again, MOST_TRIES times at most; `repeated` counts them.
     """
 
-    def __init__(self, side: Side, idle_seconds: Callable[[], float | None], settle: float = SETTLE_SECONDS) -> None:
-        self._side, self._idle_seconds, self._settle = side, idle_seconds, settle
-        self.shares: list[float] = []
+    def __init__(self, side: Side, clocks: CpuClocks, settle: float = SETTLE_SECONDS) -> None:
+        self._side, self._clocks, self._settle = side, clocks, settle
+        self.waiting: list[float] = []
+        self.others: list[float] = []
+        self.repeated = 0
 
     @property
     def name(self) -> str:
@@ -107,22 +118,27 @@ class Watched:
 
     def run(self, workload: Workload) -> Sample:
         """One run, a moment later."""
+        for left in reversed(range(MOST_TRIES)):
+            sample, shares = self._once(workload)
+            if shares is None:
+                return sample
+            waiting, others = shares
+            if others <= DISTURBED or not left:
+                self.waiting.append(waiting)
+                self.others.append(others)
+                return sample
+            self.repeated += 1
+        raise AssertionError("the last try returns")
+
+    def _once(self, workload: Workload) -> tuple[Sample, tuple[float, float] | None]:
         sleep(self._settle)
-        before, start = self._idle_seconds(), perf_counter()
+        before, start = self._clocks(), perf_counter()
         sample = self._side.run(workload)
-        after, seconds = self._idle_seconds(), perf_counter() - start
-        if before is not None and after is not None:
-            self.shares.append((after - before) / seconds)
-        return sample
-
-
-def cpu_seconds(pid: int, proc: Path = Path("/proc")) -> float | None:
-    """CPU time that a process has used, its threads included, to a hundredth of a second; None where unknown."""
-    try:
-        fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return None
+        after, seconds = self._clocks(), perf_counter() - start
+        if before is None or after is None:
+            return sample, None
+        waiting, running, machine = (b - a for a, b in zip(before, after, strict=True))
+        return sample, (waiting / seconds, max(0.0, machine - waiting - running) / seconds)
 
 
 def _load_arguments(choices: PeerChoices) -> dict[str, Any]:
