@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from minfer_ir.ops import op_named
@@ -194,12 +194,18 @@ def _verify_node(graph: Graph, index: int, node: Node, seen: set[str]) -> None:
     if late := [s for s in node.sources if not 0 <= s < index]:
         raise GraphError(f"{node} reads {late}, which don't come before it", node)
     try:
-        inferred = node.spec.check(node.attrs, [graph[s].type for s in node.sources])
+        inferred = _inferred(node.spec, node.attrs, tuple([graph[s].type for s in node.sources]))
     except OpError as error:
         raise GraphError(f"{node}: {error}", node) from None
     if inferred != node.type:
         raise GraphError(f"{node} is declared {node.type}, its op gives {inferred}", node)
     _verify_view(graph, node)
+
+
+@lru_cache(4096)
+def _inferred(spec: Op, attrs: Any, operands: tuple[TensorType, ...]) -> TensorType:
+    """`spec.check`: the blocks of a model repeat each other, and passes check what earlier ones did."""
+    return spec.check(attrs, operands)
 
 
 def _verify_view(graph: Graph, node: Node) -> None:

@@ -139,10 +139,29 @@ def load(
         isa=settings.isa,
     )
     opened = Model.open(locate(model, settings))
+    made: list[Backend] = []
     try:
+        made += backends if backends is not None else make_backends(options, settings, on_compile)
+        _expect_weights(made, opened, budget)
         tokenizer = Tokenizer.from_metadata(opened.file.metadata)
-        made = list(backends) if backends is not None else make_backends(options, settings, on_compile)
     except BaseException:
+        _close(made if backends is None else ())
         opened.file.close()
         raise
     return LLM(Engine(opened, made, options, Probe(settings.test_call_fail), on_weight), tokenizer)
+
+
+def _expect_weights(backends: Sequence[Backend], model: Model, budget: int | None) -> None:
+    """Have the memory and the file made ready while the vocabulary and the plan are; a budget speaks first."""
+    if budget is None and [backend.name for backend in backends] == ["cpu"]:
+        model.file.will_need()
+        for backend in backends:
+            if isinstance(backend, CpuBackend):
+                backend.expect_weights(model.file.size)
+
+
+def _close(backends: Iterable[Backend]) -> None:
+    for backend in backends:
+        close = getattr(backend, "close", None)
+        if close is not None:
+            close()

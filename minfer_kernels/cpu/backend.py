@@ -26,10 +26,14 @@ from minfer_kernels.cpu.runner.largest import MOST, Largest
 from minfer_kernels.cpu.runner.tape import Tape, TapeBuilder
 from minfer_kernels.cpu.runner.threads import ThreadPool
 from minfer_kernels.cpu.runner.timing import TapeTimes, TimedTape
+from minfer_kernels.cpu.weights.arena import WeightArena
 from minfer_kernels.cpu.weights.held import CpuWeight, make_weight, weight_bytes
 from minfer_kernels.cpu.weights.layouts import activation_format
 from minfer_kernels.cpu.weights.packer import WeightPacker
 from minfer_kernels.cpu.weights.packing import PackedWeight
+
+PLENTY = 3
+"""Times the expected weights that must be available before memory is taken ahead of them."""
 
 
 class CpuBackend(HostBackend):
@@ -50,6 +54,7 @@ class CpuBackend(HostBackend):
         self.library = library
         self.n_threads = n_threads
         self._weights: list[CpuWeight] = []
+        self._arena = WeightArena()
         self._scratch: list[Bytes] = []
         self._tables: dict[tuple[RopeAttrs, int | None], NDArray[np.float32]] = {}
 
@@ -60,7 +65,13 @@ class CpuBackend(HostBackend):
 
     @cached_property
     def _packer(self) -> WeightPacker:
-        return WeightPacker(self.library, self.threads)
+        return WeightPacker(self.library, self.threads, self._arena)
+
+    def expect_weights(self, nbytes: int) -> None:
+        """Begin to find the memory for about `nbytes` of weights, which come soon, where there is plenty."""
+        available = self.memory().available
+        if available is not None and available > PLENTY * nbytes:
+            self._arena.expect(nbytes)
 
     def supports(self, op: str, attrs: Any, out: TensorType, operands: Sequence[TensorType]) -> str | None:
         """None, or why no kernel takes these types."""
@@ -96,6 +107,7 @@ class CpuBackend(HostBackend):
 
     def compile(self, graph: Graph, split: Split, binding: Binding) -> CpuProgram:
         """A tape for the split; compiles the kernels that aren't cached yet."""
+        self._arena.settle()
         weights = {node: self._weights[w] for node, w in binding.weights.items()}
         emitter = Emitter(
             graph, binding, self.buffers, weights, TapeBuilder(self.library), self.rope_table, self._scratch_at
@@ -123,6 +135,7 @@ class CpuBackend(HostBackend):
 
     def close(self) -> None:
         """Stop the worker threads, where they were started."""
+        self._arena.settle()
         if "threads" in self.__dict__:
             self.threads.close()
 

@@ -121,6 +121,12 @@ class GGUFFile:
             for part in self._parts or ():
                 part.map.madvise(mmap.MADV_DONTNEED)
 
+    def will_need(self) -> None:
+        """Have the system begin to read the file into memory, where it takes advice."""
+        if hasattr(mmap, "MADV_WILLNEED"):
+            for part in self._parts or ():
+                part.map.madvise(mmap.MADV_WILLNEED)
+
     def close(self) -> None:
         """Close the file; arrays already taken stay valid."""
         for part in self._parts or ():

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import re
+import sys
+import threading
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -30,7 +34,7 @@ NONFINITE = {"F32": (0x7F800000, 0xFFC00001), "BF16": (0x7F80, 0xFFC1), "F16": (
 @pytest.fixture(scope="module")
 def packers() -> Iterator[dict[tuple[Isa, int], WeightPacker]]:
     pools = {(isa, n): ThreadPool(library(isa), n) for isa in ISAS for n in ((1, 2, 3) if isa is ISAS[0] else (1,))}
-    yield {key: WeightPacker(library(key[0]), pool) for key, pool in pools.items()}
+    yield {key: WeightPacker(library(key[0]), pool, WeightArena()) for key, pool in pools.items()}
     for pool in pools.values():
         pool.close()
 
@@ -134,3 +138,33 @@ def test_arena_gives_aligned_memory_of_its_own(sizes: list[int]) -> None:
         assert (piece[-1:] == number).all()
     spans = sorted((piece.ctypes.data, piece.ctypes.data + piece.nbytes) for piece in taken if piece.nbytes)
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+@given(expected=st.sampled_from([-1, 0, 1, 3 * HUGE_PAGE]), sizes=st.lists(SIZES, max_size=5), settled=st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_expected_memory_is_given_out_like_any_other(expected: int, sizes: list[int], settled: bool) -> None:
+    arena = WeightArena()
+    arena.expect(expected)
+    if settled:
+        arena.settle()
+    taken = [arena.take(size) for size in sizes]
+    for number, piece in enumerate(taken):
+        piece[:1], piece[-1:] = number + 1, number + 1
+    arena.settle()
+    assert [piece.nbytes for piece in taken] == sizes
+    assert all((piece[[0, -1]] == number + 1).all() for number, piece in enumerate(taken) if piece.nbytes)
+    assert "minfer-memory" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_expected_memory_is_backed_before_it_is_used() -> None:
+    arena = WeightArena()
+    arena.expect(2 * HUGE_PAGE)
+    backing = arena._backing
+    assert (backing is not None) == (sys.platform == "linux")
+    if backing is None:
+        return
+    backing.join()
+    there = (ctypes.c_ubyte * (2 * HUGE_PAGE // mmap.PAGESIZE))()
+    start = ctypes.c_void_p(arena.take(2 * HUGE_PAGE).ctypes.data)
+    assert ctypes.CDLL(None).mincore(start, ctypes.c_size_t(2 * HUGE_PAGE), there) == 0
+    assert all(byte & 1 for byte in there)

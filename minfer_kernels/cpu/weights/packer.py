@@ -25,11 +25,10 @@ KERNEL = "pack.pack"
 
 
 class WeightPacker:
-    """Packs and copies weights into memory of its own; one call at a time."""
+    """Packs and copies weights into the memory of `arena`; one call at a time."""
 
-    def __init__(self, library: KernelLibrary, threads: ThreadPool) -> None:
-        self._library, self._threads = library, threads
-        self._arena = WeightArena()
+    def __init__(self, library: KernelLibrary, threads: ThreadPool, arena: WeightArena) -> None:
+        self._library, self._threads, self._arena = library, threads, arena
 
     def pack(self, key: str, fmt: Format, parts: Sequence[Bytes], k: int) -> PackedWeight:
         """One weight, or several of the same format stacked row on row, as `fmt`'s layout for the library's
