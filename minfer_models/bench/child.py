@@ -19,6 +19,14 @@ from minfer_models.bench.workload import BenchError
 SECONDS_TO_END = 10
 
 
+class ChildEndedError(BenchError):
+    """The process ended instead of answering. `signal` is the name of the signal that ended it, None for an exit."""
+
+    def __init__(self, message: str, by_signal: str | None) -> None:
+        super().__init__(message)
+        self.signal = by_signal
+
+
 class Child:
     """The process, started by `command`; close it when done. `ready` is what its first line says.
 
@@ -73,15 +81,16 @@ class Child:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise BenchError(f"{self._called}: its process ended with {self._end()}: {self._last_words()}")
+            raise self._ended()
         message = json.loads(line)
         if "error" in message:
             raise BenchError(f"{self._called}: {message['error']}")
         return message[kind]
 
-    def _end(self) -> str:
+    def _ended(self) -> ChildEndedError:
         code = self._process.wait()
-        return signal.Signals(-code).name if -code in signal.valid_signals() else str(code)
+        name = signal.Signals(-code).name if -code in signal.valid_signals() else None
+        return ChildEndedError(f"{self._called}: its process ended with {name or code}: {self._last_words()}", name)
 
     def _last_words(self) -> str:
         self._errors.seek(0)

@@ -1,6 +1,6 @@
 """A peer for tests: our own numpy backend behind the peer's protocol, with seconds that are given.
 
-`python fake_peer.py SECONDS_PER_TOKEN [break|nan|vocabulary|crash]`
+`python fake_peer.py SECONDS_PER_TOKEN [break|nan|vocabulary|crash|layouts]`
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ class FakePeer:
         from minfer_ir.params import DevicePlan
         from minfer_models import load
 
+        self.repack = options.get("repack", True)
         if self.fault == "break":
             raise ValueError(f"no {kv} cells here")
         self.llm = load(model, n_ctx=n_ctx, kv="f32", devices=DevicePlan(("numpy",)))
@@ -35,6 +36,8 @@ class FakePeer:
         return {"seconds": self.seconds * tokens}
 
     def logits(self, ids: list[int], path: str) -> dict[str, list[int]]:
+        if self.fault == "layouts" and self.repack:
+            os.kill(os.getpid(), signal.SIGSEGV)
         logits = self.llm.logits(ids)
         if self.fault == "nan":
             logits = np.full_like(logits, np.nan)

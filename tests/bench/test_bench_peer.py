@@ -40,7 +40,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def known(*faults: str) -> None:
         command = (sys.executable, str(FAKE), str(PER_TOKEN), *faults)
-        monkeypatch.setitem(PEERS, "fake", PeerProgram("fake", command, ("flash",)))
+        monkeypatch.setitem(PEERS, "fake", PeerProgram("fake", command, ("flash", "repack")))
 
     return known
 
@@ -116,6 +116,22 @@ def test_a_peer_that_fails_is_named_and_nothing_is_printed(
     result = bench("peer", tiny, "--peer", "fake", *QUICK)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == f"minfer-bench: {message}\n"
+
+
+def test_a_peer_that_crashes_on_its_own_layouts_is_measured_without_them_and_says_so(
+    tiny: Path, bench: Bench, fake: Callable[..., None], valid: Callable[[str], Any]
+) -> None:
+    fake("layouts")
+    result = bench("peer", tiny, "--peer", "fake", *QUICK, "-o", "json")
+    report = valid(result.stdout)
+    assert report["peer"]["settings"]["repack"] is False
+    assert report["notes"][0].startswith(
+        "fake: its process ended with SIGSEGV: it said nothing; measured with repack=off"
+    )
+    assert report["notes"][0] in result.stderr
+    asked = bench("peer", tiny, "--peer", "fake", *QUICK, "--peer-options", "repack=on")
+    assert (asked.exit_code, asked.stdout) == (1, "")
+    assert asked.stderr == "minfer-bench: fake: its process ended with SIGSEGV: it said nothing\n"
 
 
 @pytest.mark.parametrize(

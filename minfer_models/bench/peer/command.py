@@ -47,7 +47,8 @@ def peer(
 
     The engines take turns, each in its own process, and the ratio is our speed over the peer's. The distance of their
     answers is measured too: the KL divergence of their next-token probabilities over a fixed text. llama.cpp needs
-    the extra `peers` (llama-cpp-python).
+    the extra `peers` (llama-cpp-python). A peer that crashes on weights in its own layouts is measured without them,
+    and the report says so; --peer-options repack=on makes that an error.
     """
     from minfer_models.bench.loading import EngineChoices, find_model
     from minfer_models.bench.peer.compare import PeerRequest, compare
@@ -63,6 +64,8 @@ def peer(
     path = find_model(model)
     with progress("minfer-bench") as shown:
         report = compare(path, request, tests, choices, rounds, shown)
+    for note in report.notes:
+        typer.echo(f"minfer-bench: {note}", err=True)
     typer.echo(written(report, output), nl=False)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from minfer_models.bench.child import ChildEndedError
 from minfer_models.bench.conditions import Conditions
 from minfer_models.bench.engine_side import EngineSide
 from minfer_models.bench.loading import EngineChoices, context_of, load_timed
@@ -63,12 +64,12 @@ def compare(
     llm, loaded = load_timed(path, replace(choices, n_ctx=n_ctx), progress)
     with llm:
         settings = settings_of(llm)
-        progress.show(f"{request.program.name}: loading")
         wanted = PeerChoices(n_ctx, settings["threads"], settings["kv"], request.options)
-        peer = PeerSide(request.program, path, wanted)
+        ids = _text_ids(llm)
+        # what the peer answers is known before anything is timed, and so is whether it can
+        peer, theirs, notes = _answering(request.program, path, wanted, ids, progress)
         try:
-            # who is measured first matters less than who answers first: a peer that can't do it is known at once
-            answers = _answers(llm, peer, path, request, choices, progress)
+            answers = _answers(llm, peer, path, ids, theirs, request, choices, progress)
             results, quiet = _measured(llm, peer, tests, rounds, progress)
         finally:
             peer.close()
@@ -82,6 +83,7 @@ def compare(
         kl=answers.between,
         answers=answers,
         quiet=quiet,
+        notes=notes,
     )
 
 
@@ -103,16 +105,52 @@ def _measured(
     return results, Quiet.of((ours, theirs))
 
 
+def _answering(
+    program: PeerProgram, path: Path, choices: PeerChoices, ids: Sequence[int], progress: Progress
+) -> tuple[PeerSide, Logits, tuple[str, ...]]:
+    """The loaded peer and its logits behind `ids`; a peer that crashes on its own layouts is asked again without them.
+
+    Only where nobody asked for the layouts, and the notes say so.
+    """
+    try:
+        return (*_loaded(program, path, choices, ids, progress), ())
+    except ChildEndedError as error:
+        if error.signal is None or "repack" not in program.options or "repack" in choices.options:
+            raise
+        plain = replace(choices, options={**choices.options, "repack": False})
+        note = f"{error}; measured with repack=off, on weights as they are in the file: slower"
+    return (*_loaded(program, path, plain, ids, progress), (note,))
+
+
+def _loaded(
+    program: PeerProgram, path: Path, choices: PeerChoices, ids: Sequence[int], progress: Progress
+) -> tuple[PeerSide, Logits]:
+    progress.show(f"{program.name}: loading")
+    peer = PeerSide(program, path, choices)
+    try:
+        progress.show(f"{program.name}: the logits behind {len(ids)} tokens")
+        return peer, peer.logits(ids)
+    except BaseException:
+        peer.close()
+        raise
+
+
 def _answers(
-    llm: LLM, peer: PeerSide, path: Path, request: PeerRequest, choices: EngineChoices, progress: Progress
+    llm: LLM,
+    peer: PeerSide,
+    path: Path,
+    ids: Sequence[int],
+    theirs: Logits,
+    request: PeerRequest,
+    choices: EngineChoices,
+    progress: Progress,
 ) -> Answers:
-    ids = _text_ids(llm)
-    progress.show(f"comparing the logits behind {len(ids)} tokens")
     if peer.n_vocab != llm.engine.model.config.n_vocab:
         raise BenchError(f"{peer.name} has {peer.n_vocab} logits a token, minfer {llm.engine.model.config.n_vocab}")
-    ours, theirs = llm.logits(ids), peer.logits(ids)
     if not np.isfinite(theirs).all():
         raise BenchError(f"{peer.name}: its logits have NaN or infinity")
+    progress.show(f"comparing the logits behind {len(ids)} tokens")
+    ours = llm.logits(ids)
     between = divergence(theirs, ours)
     if not request.reference:
         return Answers(between, None, None)

@@ -139,7 +139,7 @@ class Quiet:
 class PeerReport:
     """Our engine and another one, measured in turns. `kl` is of the peer's answers from ours.
 
-    `quiet` is None where the system doesn't say.
+    `notes` say what isn't as it was asked for. `quiet` is None where the system doesn't say.
     """
 
     kind: ClassVar[str] = "peer"
@@ -153,6 +153,7 @@ class PeerReport:
     kl: Divergence
     answers: Answers
     quiet: Quiet | None
+    notes: tuple[str, ...]
 
     def markdown(self) -> str:
         """The ratios, every round, the distance of the answers."""
@@ -167,6 +168,7 @@ class PeerReport:
                 "",
                 table(rounds, [_round_row(r, n) for r in self.results for n in r.rounds]),
                 "",
+                *(f"- note: {note}" for note in self.notes),
                 *([] if all(r.refill for r in self.results) else [KEPT_DEPTH]),
                 *self.answers.lines(peer),
                 f"- minfer: {settings_text(self.settings)}; loaded in {self.load_seconds:.2f} s",
