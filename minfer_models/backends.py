@@ -12,6 +12,7 @@ from minfer_kernels.cpu.backend import CpuBackend
 from minfer_kernels.cpu.compiler.features import Isa
 from minfer_kernels.cpu.compiler.library import KernelLibrary, OnCompile
 from minfer_kernels.cpu.runner.cores import default_threads
+from minfer_kernels.cpu.runner.free_cores import free_cores
 from minfer_models.engine.options import EngineError, EngineOptions
 from minfer_models.settings import Settings
 
@@ -39,9 +40,7 @@ def backend_names() -> list[str]:
 def make_backends(options: EngineOptions, settings: Settings, on_compile: OnCompile | None = None) -> list[Backend]:
     """A backend for every name in the device plan; raises EngineError listing the known names."""
     makers: dict[str, Callable[[], Backend]] = {
-        "cpu": lambda: CpuBackend(
-            kernel_library(settings, options.isa, on_compile), options.threads or default_threads()
-        ),
+        "cpu": lambda: _cpu(options, kernel_library(settings, options.isa, on_compile)),
         "numpy": NumpyBackend,
     }
     plan = options.devices
@@ -51,6 +50,12 @@ def make_backends(options: EngineOptions, settings: Settings, on_compile: OnComp
     if unknown := [name for name in wanted if name not in makers]:
         raise EngineError(f"no backend is called {', '.join(unknown)}; there are {', '.join(makers)}")
     return [makers[name]() for name in wanted]
+
+
+def _cpu(options: EngineOptions, library: KernelLibrary) -> CpuBackend:
+    n_threads = options.threads or default_threads()
+    chosen = None if options.threads_fixed else free_cores(n_threads)
+    return CpuBackend(library, n_threads, None if chosen is None else chosen.threads)
 
 
 def _plug_ins() -> dict[str, EntryPoint]:

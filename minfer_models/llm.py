@@ -107,6 +107,7 @@ def load(
     *,
     n_ctx: int | None = None,
     threads: int | None = None,
+    threads_fixed: bool | None = None,
     kv: str = "auto",
     fusions_off: Iterable[str] = (),
     devices: DevicePlan | None = None,
@@ -120,8 +121,9 @@ def load(
     """Load a model: a path, a Hugging Face name `owner/repo:TAG`, or "demo".
 
     `n_ctx` tokens of context (None: the model's own, up to 8192), `threads` of the CPU backend (None: the physical
-    cores), `kv` cell type "auto", "f32" or "f16", `fusions_off` by name, `devices` which backend runs what, `budget`
-    in bytes. `backends` replaces the ones that `devices` names. `on_weight` and `on_compile` report progress.
+    cores), of which fewer walk while other processes keep cores busy, unless `threads_fixed`, `kv` cell type "auto",
+    "f32" or "f16", `fusions_off` by name, `devices` which backend runs what, `budget` in bytes. `backends` replaces
+    the ones that `devices` names. `on_weight` and `on_compile` report progress.
 
     Raises LocateError when nothing is found, GGUFError for a file that can't be run, EngineError for options out of
     range, BudgetError when it doesn't fit.
@@ -137,6 +139,7 @@ def load(
         devices=devices or defaults.devices,
         budget=budget,
         isa=settings.isa,
+        threads_fixed=settings.threads_fixed if threads_fixed is None else threads_fixed,
     )
     opened = Model.open(locate(model, settings))
     made: list[Backend] = []

@@ -27,6 +27,12 @@ def _threads(text: str) -> int:
     return number
 
 
+def _switch(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError(text)
+    return text == "1"
+
+
 def _isa(text: str) -> str:
     if text not in ISAS:
         raise ValueError(text)
@@ -76,6 +82,16 @@ class Settings:
             allowed="a whole number from 1",
             doc="Worker threads of the CPU backend where `-t` is not given.",
             shown="the physical cores",
+        ),
+    )
+    threads_fixed: bool = field(
+        default=False,
+        metadata=_variable(
+            "MINFER_THREADS_FIXED",
+            _switch,
+            allowed="`0`, `1`",
+            doc="1: always use all worker threads. 0: fewer while other processes keep cores busy. Same bits.",
+            shown="`0`",
         ),
     )
     isa: str = field(

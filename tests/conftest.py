@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if long:
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if not item.get_closest_marker("full")]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def all_threads() -> Iterator[None]:
+    """A busy machine must not change what a test runs: engines walk with all the threads that they were given."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("minfer_models.backends.free_cores", lambda _most: None)
+        yield
 
 
 @pytest.fixture(scope="session")

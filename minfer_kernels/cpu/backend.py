@@ -37,7 +37,10 @@ PLENTY = 3
 
 
 class CpuBackend(HostBackend):
-    """Owns host buffers, packed weights, rope tables and the worker threads; close it when done."""
+    """Owns host buffers, packed weights, rope tables and the worker threads; close it when done.
+
+    `choose_threads` says before every step how many of the `n_threads` take part; None: all of them.
+    """
 
     name = "cpu"
     capabilities = Capabilities(
@@ -49,10 +52,11 @@ class CpuBackend(HostBackend):
         checks_weights=True,
     )
 
-    def __init__(self, library: KernelLibrary, n_threads: int) -> None:
+    def __init__(self, library: KernelLibrary, n_threads: int, choose_threads: Callable[[], int] | None = None) -> None:
         super().__init__()
         self.library = library
         self.n_threads = n_threads
+        self._choose_threads = choose_threads
         self._weights: list[CpuWeight] = []
         self._arena = WeightArena()
         self._scratch: list[Bytes] = []
@@ -61,7 +65,7 @@ class CpuBackend(HostBackend):
     @cached_property
     def threads(self) -> ThreadPool:
         """The worker threads, started with the first program: looking at a plan needs none."""
-        return ThreadPool(self.library, self.n_threads)
+        return ThreadPool(self.library, self.n_threads, self._choose_threads)
 
     @cached_property
     def _packer(self) -> WeightPacker:

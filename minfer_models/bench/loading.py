@@ -93,6 +93,8 @@ def context_of(path: Path, choices: EngineChoices) -> int:
 def load_timed(path: Path, choices: EngineChoices, progress: Progress) -> tuple[LLM, Loaded]:
     """An engine on the model at `path`, and what loading it took."""
     settings = Settings.from_env()
+    if hasattr(settings, "threads_fixed"):  # a number is that of its threads, whatever else runs meanwhile
+        settings = replace(settings, threads_fixed=True)
     settings = settings if choices.isa is None else replace(settings, isa=choices.isa)
     warn_of_threads(choices.threads or settings.threads)
     compiled = _Compiled(progress)

@@ -27,7 +27,10 @@ class KvCells(StrEnum):
 ModelName: TypeAlias = Annotated[str, typer.Argument(metavar="MODEL", help="A path, owner/repo:TAG, or demo.")]
 Threads: TypeAlias = Annotated[
     int | None,
-    typer.Option("-t", "--threads", min=1, max=MOST_THREADS, help="Worker threads; unset: the physical cores."),
+    typer.Option("-t", "--threads", min=1, max=MOST_THREADS, help="Most worker threads; unset: the physical cores."),
+]
+ThreadsFixed: TypeAlias = Annotated[
+    bool, typer.Option("--threads-fixed", help="Use all threads also while other processes keep cores busy.")
 ]
 Context: TypeAlias = Annotated[
     int | None, typer.Option("-c", "--ctx", "--n-ctx", min=1, help="Context in tokens; unset: the model's, up to 8192.")

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from minfer_models.cli.command import INTERRUPTED
-from minfer_models.cli.options import BackendName, Context, FusionsOff, KvCells, KvType, ModelName, Threads, names
+from minfer_models.cli.options import (
+    BackendName,
+    Context,
+    FusionsOff,
+    KvCells,
+    KvType,
+    ModelName,
+    Threads,
+    ThreadsFixed,
+    names,
+)
 
 if TYPE_CHECKING:
     from minfer_models.cli.progress import Progress
@@ -38,6 +48,7 @@ def run(
     ] = None,
     backend: BackendName = "cpu",
     threads: Threads = None,
+    threads_fixed: ThreadsFixed = False,
     ctx: Context = None,
     kv: KvType = KvCells.AUTO,
     fusions_off: FusionsOff = "",
@@ -65,21 +76,31 @@ def run(
     from minfer_ir.params import DevicePlan
     from minfer_models.cli.loading import load_shown
     from minfer_models.cli.progress import progress
+    from minfer_models.cli.settings_view import steps_by_threads
 
     with progress() as shown:
-        options = {"n_ctx": ctx, "threads": threads, "kv": kv, "fusions_off": names(fusions_off)}
+        options = {
+            "n_ctx": ctx,
+            "threads": threads,
+            "threads_fixed": threads_fixed or None,
+            "kv": kv,
+            "fusions_off": names(fusions_off),
+        }
         with load_shown(model, shown, devices=DevicePlan((backend,)), **options) as llm:
             request = {"max_tokens": None if n == -1 else n, **sampling}
             generation = llm.chat(_messages(text, system), **request) if chat else llm.generate(text, **request)
             _plan_forwards(llm, generation.usage.prompt_tokens, shown)
+            walked = steps_by_threads(llm)
             out = _Collected(None if as_json else _stdout_writer(), shown.stop)
             interrupted = _consume(generation, out)
+            steps = {threads: n - walked.get(threads, 0) for threads, n in steps_by_threads(llm).items()}
+            steps = {threads: n for threads, n in steps.items() if n}
             reason = "interrupted" if interrupted else generation.finish_reason
             out.end_line()
             if as_json:
-                typer.echo(json.dumps(_result(llm, generation, out.text, reason, sampling)))
+                typer.echo(json.dumps(_result(llm, generation, out.text, reason, sampling, steps)))
             else:
-                typer.echo(_summary(llm, generation, reason, temp), err=True)
+                typer.echo(_summary(llm, generation, reason, temp, steps), err=True)
             if reason == "length" and (full := _full_context(llm, generation, n)):
                 typer.echo(full, err=True)
     if interrupted:
@@ -179,7 +200,7 @@ def _read_prompt(prompt: str | None, file: Path | None) -> str:
         raise ValueError(f"{origin}: the prompt isn't UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def _summary(llm: LLM, generation: Generation, reason: str | None, temp: float) -> str:
+def _summary(llm: LLM, generation: Generation, reason: str | None, temp: float, steps: dict[int, int]) -> str:
     usage = generation.usage
     parts = [
         f"prefill {_tokens(usage.prompt_tokens)}, {usage.prefill_rate:.1f} tok/s",
@@ -188,9 +209,25 @@ def _summary(llm: LLM, generation: Generation, reason: str | None, temp: float) 
         + (f", {usage.decode_rate:.1f} tok/s" if usage.completion_tokens > 1 else ""),
         f"finish {reason}",
         f"kv {llm.engine.options.kv_type}",
+        *_fewer_threads(llm, steps),
         *([f"seed {generation.seed}"] if temp > 0 else []),
     ]
     return f"[{' | '.join(parts)}]"
+
+
+def _fewer_threads(llm: LLM, steps: dict[int, int]) -> list[str]:
+    """How the steps were shared out, when other processes kept cores busy."""
+    if llm.cpu is None or not steps.keys() - {llm.cpu.n_threads}:
+        return []
+    return ["busy cores: " + ", ".join(f"{_steps(n)} on {_threads(t)}" for t, n in steps.items())]
+
+
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count} steps"
+
+
+def _threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"
 
 
 def _tokens(count: int) -> str:
@@ -198,7 +235,12 @@ def _tokens(count: int) -> str:
 
 
 def _result(
-    llm: LLM, generation: Generation, text: str, reason: str | None, sampling: dict[str, Any]
+    llm: LLM,
+    generation: Generation,
+    text: str,
+    reason: str | None,
+    sampling: dict[str, Any],
+    steps: dict[int, int],
 ) -> dict[str, Any]:
     from minfer_models.cli.settings_view import settings_of
 
@@ -216,5 +258,6 @@ def _result(
         "seed": generation.seed,
         "rates": {"prefill": usage.prefill_rate, "decode": usage.decode_rate if usage.completion_tokens > 1 else None},
         "seconds": {"prefill": usage.prefill_seconds, "decode": usage.decode_seconds},
+        "steps_by_threads": {str(threads): n for threads, n in steps.items()},
         "settings": settings_of(llm) | {k: v for k, v in sampling.items() if k != "seed"},
     }

@@ -12,7 +12,11 @@ def settings_of(llm: LLM) -> dict[str, Any]:
     """What the engine runs with, as plain values."""
     engine, cpu = llm.engine, llm.cpu
     plan = engine.options.devices
-    machine = {} if cpu is None else {"threads": cpu.n_threads, "isa": cpu.library.isa.value}
+    machine = (
+        {}
+        if cpu is None
+        else {"threads": cpu.n_threads, "threads_fixed": engine.options.threads_fixed, "isa": cpu.library.isa.value}
+    )
     return {
         **machine,
         "n_ctx": engine.n_ctx,
@@ -21,3 +25,9 @@ def settings_of(llm: LLM) -> dict[str, Any]:
         "devices": ",".join([*plan.order, *(f"{block}:{name}" for block, name in plan.blocks)]),
         "fusions_off": ",".join(sorted(engine.options.fusions_off)) or "none",
     }
+
+
+def steps_by_threads(llm: LLM) -> dict[int, int]:
+    """Walks over programs of the CPU so far, by the number of threads that walked."""
+    walks = [] if llm.cpu is None else llm.cpu.threads.walks
+    return {threads: count for threads, count in enumerate(walks) if count}

@@ -23,7 +23,8 @@ class EngineError(ValueError):
 class EngineOptions:
     """`n_ctx` in tokens (None: what the model was trained for, up to 8192); `chunk` is the most rows per forward.
 
-    `threads` None takes the physical cores. `budget` bounds memory in bytes. `isa` is "auto",
+    `threads` None takes the physical cores; fewer walk while other
+    processes keep cores busy, unless `threads_fixed`. `budget` bounds memory in bytes. `isa` is "auto",
     "avx512vnni", "avx2" or "portable".
     """
 
@@ -35,6 +36,7 @@ class EngineOptions:
     devices: DevicePlan = field(default_factory=DevicePlan)
     budget: int | None = None
     isa: str = "auto"
+    threads_fixed: bool = False
 
     def __post_init__(self) -> None:
         if self.kv not in KV_CHOICES:

@@ -23,6 +23,7 @@ def test_json_has_every_repetition_and_what_they_were_taken_on(
     shallow = ["pp20", "tg4", "tg2"]
     assert [m["test"] for m in run["results"]] == shallow + [f"{name} @ d30" for name in shallow]
     expected = {"isa": "portable", "n_ctx": 512, "kv": "f32", "chunk": 16, "devices": "cpu", "fusions_off": "swiglu"}
+    expected |= {"threads_fixed": True}
     assert run["settings"] == expected
     for m in run["results"]:
         assert (m["threads"], len(m["seconds"]), len(m["rates"])) == (1, 3, 3)

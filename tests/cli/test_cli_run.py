@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,7 @@ def test_json_is_one_object_and_nothing_else(tiny: Path) -> None:
     assert (outcome.code, "prefill" in outcome.err) == (0, False)
     assert set(result) == {
         "model", "text", "token_ids", "finish_reason", "usage", "seed", "rates", "seconds", "settings",
+        "steps_by_threads",
     }  # fmt: skip
     assert result["model"] == "tiny-Q4_0.gguf"
     assert result["usage"] == {"prompt_tokens": len(PROMPT), "completion_tokens": 8, "total_tokens": len(PROMPT) + 8}
@@ -45,6 +47,29 @@ def test_json_is_one_object_and_nothing_else(tiny: Path) -> None:
     assert result["finish_reason"] == "length"
     assert result["rates"]["decode"] == pytest.approx(7 / result["seconds"]["decode"])
     assert result["settings"] | {"n_ctx": 64, "kv": "f32", "fusions_off": "swiglu"} == result["settings"]
+
+
+class _Chosen:
+    """Stands for the choice of threads on a machine whose cores are free now and then."""
+
+    def __init__(self) -> None:
+        self._choices = cycle([1, 1, 2])
+
+    def threads(self) -> int:
+        return next(self._choices)
+
+
+def test_steps_on_fewer_threads_are_counted_and_told(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minfer_models.backends.free_cores", lambda _most: _Chosen())
+    run = ["run", tiny, "-p", PROMPT, "-n", 9, "-t", 2]
+    shared, alone = minfer(*run, "--json").json(), minfer(*run, "--json", "--threads-fixed").json()
+    assert sum(shared["steps_by_threads"].values()) == 9
+    assert set(shared["steps_by_threads"]) == {"1", "2"}
+    assert alone["steps_by_threads"] == {"2": 9}
+    assert alone["token_ids"] == shared["token_ids"]
+    assert (alone["settings"]["threads_fixed"], shared["settings"]["threads_fixed"]) == (True, False)
+    assert "busy cores: 6 steps on 1 thread, 3 steps on 2 threads" in minfer(*run).err
+    assert "busy cores" not in minfer(*run, "--threads-fixed").err
 
 
 def test_a_seed_repeats_what_it_drew(tiny: Path) -> None:

@@ -104,6 +104,45 @@ def test_a_tape_runs_step_by_step(cpu: Cpu) -> None:
             pool.run(ring.tape, start, stop)
 
 
+def test_any_number_of_the_threads_may_walk_and_the_rest_sleeps(cpu: Cpu) -> None:
+    n = 60
+    ring = Ring(cpu[BEST].library, n)
+    with ThreadPool(cpu[BEST].library, 4) as pool:
+        for active in (1, 4, 2, 3, 1, 1, 4, 2):
+            ring.reset()
+            pool.run(ring.tape, active=active)
+            assert ring.rows_after(n).tolist() == ring.expected(n).tolist()
+        assert pool.walks == [0, 3, 2, 1, 2]
+        for active in (0, 5):
+            with pytest.raises(ValueError, match=f"{active} active threads of a pool of 4"):
+                pool.run(ring.tape, active=active)
+
+
+def test_the_pool_asks_before_every_walk(cpu: Cpu) -> None:
+    ring, chosen = Ring(cpu[BEST].library, 4), iter([2, 1, 3])
+    with ThreadPool(cpu[BEST].library, 3, lambda: next(chosen)) as pool:
+        for _ in range(3):
+            pool.run(ring.tape)
+        assert pool.walks == [0, 1, 1, 1]
+        pool.run(ring.tape, active=2)
+        assert pool.walks == [0, 1, 2, 1]
+
+
+def who_walked(library: KernelLibrary, pool: ThreadPool, active: int) -> list[int]:
+    """The threads that took part, as each notes the time that it was there."""
+    tape, times = TapeBuilder(library), np.zeros((pool.n_threads, 16), np.int64)
+    tape.emit("clock.now", times=times.ctypes.data, thread_bytes=times.strides[0])
+    pool.run(tape.build(), active=active)
+    return np.flatnonzero(times[:, 0]).tolist()
+
+
+@pytest.mark.parametrize("active", [1, 2, 3, 5])
+def test_only_the_first_threads_take_part(cpu: Cpu, active: int) -> None:
+    library = cpu[BEST].library
+    with ThreadPool(library, 5) as pool:
+        assert who_walked(library, pool, active) == list(range(active))
+
+
 def test_callers_take_turns(cpu: Cpu) -> None:
     pool = cpu[BEST].pool(2)
     rings = [Ring(cpu[BEST].library, 200) for _ in range(3)]

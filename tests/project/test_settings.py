@@ -20,6 +20,7 @@ def test_every_variable_is_read() -> None:
         {
             "MINFER_CACHE_DIR": "/data/minfer",
             "MINFER_THREADS": "6",
+            "MINFER_THREADS_FIXED": "1",
             "MINFER_ISA": "portable",
             "MINFER_FUSIONS_OFF": "swiglu, add_rms_norm",
             "MINFER_TEST_CALL_FAIL": "kv.store,tape.run",
@@ -31,6 +32,7 @@ def test_every_variable_is_read() -> None:
     assert dataclasses.asdict(settings) == {
         "cache_dir": Path("/data/minfer"),
         "threads": 6,
+        "threads_fixed": True,
         "isa": "portable",
         "fusions_off": ("swiglu", "add_rms_norm"),
         "test_call_fail": ("kv.store", "tape.run"),
@@ -60,6 +62,7 @@ def test_an_empty_value_is_unset() -> None:
         ("MINFER_THREADS", "-2", "a whole number from 1"),
         ("MINFER_THREADS", "two", "a whole number from 1"),
         ("MINFER_THREADS", "1.5", "a whole number from 1"),
+        ("MINFER_THREADS_FIXED", "yes", "0, 1"),
         ("MINFER_ISA", "AVX2", "auto, portable, avx2, avx512vnni"),
         ("MINFER_FUSIONS_OFF", "a,b,a", "names of fusions, comma between them, each once"),
         ("HF_ENDPOINT", "huggingface.co", "an http or https address"),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from minfer_kernels.cpu.compiler.kernel import Int, Kernel, Ptr, kernel, kernel_family
 from minfer_kernels.cpu.runner.sync_block import (
+    ACTIVE,
     ARRIVALS,
     GENERATION,
     GENERATION_SLEEPERS,
@@ -19,6 +20,8 @@ from minfer_kernels.cpu.runner.sync_block import (
     QUIT,
     START,
     STOP,
+    WORKER_BYTES,
+    WORKERS,
 )
 from minfer_kernels.cpu.simd import inline, load_i64
 from minfer_kernels.cpu.simd.atomics import (
@@ -39,8 +42,8 @@ INSTRUCTION_BYTES = 24
 
 @kernel_family
 def run(waiting: str) -> Kernel:
-    """Thread 0: publish the job in the shared block, walk it, and return when every thread has."""
-    walk, barrier, _, wake = _walker(waiting)
+    """Thread 0: publish the job to the first `n_threads`, walk it, and return when they all have."""
+    walk, barrier, _, rouse_worker = _walker(waiting)
 
     @kernel
     def run(sync: Ptr, program: Ptr, start: Int, stop: Int, n_threads: Int) -> None:
@@ -48,8 +51,9 @@ def run(waiting: str) -> Kernel:
             atomic_store(sync + PROGRAM, program)
             atomic_store(sync + START, start)
             atomic_store(sync + STOP, stop)
-            atomic_add(sync + GENERATION, 1)
-            wake(sync + GENERATION, sync + GENERATION_SLEEPERS)
+            atomic_store(sync + ACTIVE, n_threads)
+            for worker in range(1, n_threads):
+                rouse_worker(sync, worker)
         walk(sync, program, start, stop, 0, n_threads)
         if n_threads > 1:
             barrier(sync, n_threads)
@@ -59,34 +63,34 @@ def run(waiting: str) -> Kernel:
 
 @kernel_family
 def work(waiting: str) -> Kernel:
-    """Another thread: wait for a job, walk it with the rest, wait again; return when told to quit."""
+    """Another thread: wait for a job, walk it with those that take part, wait again; return when told to quit."""
     walk, barrier, await_change, _ = _walker(waiting)
 
     @kernel
-    def work(sync: Ptr, tid: Int, n_threads: Int) -> None:
-        generation = 0
+    def work(sync: Ptr, tid: Int) -> None:
+        generation, own = 0, sync + WORKERS + WORKER_BYTES * tid
         while True:
-            await_change(sync + GENERATION, generation, sync + GENERATION_SLEEPERS)
+            await_change(own + GENERATION, generation, own + GENERATION_SLEEPERS)
             generation += 1
             if atomic_load(sync + QUIT) != 0:
                 break
-            start, stop = atomic_load(sync + START), atomic_load(sync + STOP)
-            walk(sync, atomic_load(sync + PROGRAM), start, stop, tid, n_threads)
-            barrier(sync, n_threads)
+            start, stop, active = atomic_load(sync + START), atomic_load(sync + STOP), atomic_load(sync + ACTIVE)
+            walk(sync, atomic_load(sync + PROGRAM), start, stop, tid, active)
+            barrier(sync, active)
 
     return work
 
 
 @kernel_family
 def quit(waiting: str) -> Kernel:
-    """Tell every worker to return."""
-    _, _, _, wake = _walker(waiting)
+    """Tell every worker of a pool of `n_threads` to return."""
+    _, _, _, rouse_worker = _walker(waiting)
 
     @kernel
-    def quit(sync: Ptr) -> None:
+    def quit(sync: Ptr, n_threads: Int) -> None:
         atomic_store(sync + QUIT, 1)
-        atomic_add(sync + GENERATION, 1)
-        wake(sync + GENERATION, sync + GENERATION_SLEEPERS)
+        for worker in range(1, n_threads):
+            rouse_worker(sync, worker)
 
     return quit
 
@@ -116,6 +120,12 @@ def _walker(waiting: str) -> tuple[Inlined, Inlined, Inlined, Inlined]:
             rouse(word)
 
     @inline
+    def rouse_worker(sync: int, worker: int) -> None:
+        own = sync + WORKERS + WORKER_BYTES * worker
+        atomic_add(own + GENERATION, 1)
+        wake(own + GENERATION, own + GENERATION_SLEEPERS)
+
+    @inline
     def barrier(sync: int, n_threads: int) -> None:
         phase = atomic_load(sync + PHASE)
         if atomic_add(sync + ARRIVALS, 1) == n_threads - 1:
@@ -133,7 +143,7 @@ def _walker(waiting: str) -> tuple[Inlined, Inlined, Inlined, Inlined]:
             if n_threads > 1 and load_i64(instruction + 16) != 0:
                 barrier(sync, n_threads)
 
-    return walk, barrier, await_change, wake
+    return walk, barrier, await_change, rouse_worker
 
 
 def _sleeping(waiting: str) -> tuple[Inlined, Inlined]:

@@ -7,13 +7,21 @@ ARRIVALS = 0
 PHASE = 128
 """Barriers passed."""
 PHASE_SLEEPERS = 256
-GENERATION = 384
-"""Jobs published."""
-GENERATION_SLEEPERS = 512
-PROGRAM = 640
-"""The job: a tape's address and its range of instructions."""
-START = 648
-STOP = 656
-QUIT = 664
-SYNC_BYTES = 768
+PROGRAM = 384
+"""The job: a tape's address, its range of instructions, and how many threads walk it."""
+START = 392
+STOP = 400
+ACTIVE = 408
+QUIT = 416
+WORKERS = 512
+"""Every thread's own words, so that a job wakes those that take part and no other."""
+WORKER_BYTES = 128
+GENERATION = 0
+"""Jobs published to this thread."""
+GENERATION_SLEEPERS = 64
 SYNC_ALIGNMENT = 128
+
+
+def sync_bytes(n_threads: int) -> int:
+    """The size of the block for a pool of `n_threads`."""
+    return WORKERS + WORKER_BYTES * n_threads

@@ -6,6 +6,7 @@ import ctypes
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from minfer_kernels.cpu.compiler.features import Machine
 from minfer_kernels.cpu.compiler.library import KernelLibrary
-from minfer_kernels.cpu.runner.sync_block import SYNC_ALIGNMENT, SYNC_BYTES
+from minfer_kernels.cpu.runner.sync_block import SYNC_ALIGNMENT, sync_bytes
 from minfer_kernels.cpu.runner.tape import Tape
 
 _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
@@ -30,10 +31,11 @@ class ThreadPool:
     """`n_threads` threads, the caller's among them, that walk one tape at a time; close it or use `with`.
 
     Workers are Python threads that stay inside one native call (without the GIL) and sleep between jobs. A pool
-    does not survive a fork: use the spawn start method, or make the pool in the child.
+    does not survive a fork: use the spawn start method, or make the pool in the child. `choose` says with how many of
+    the threads to walk, before every walk; `walks` counts them by that number.
     """
 
-    def __init__(self, library: KernelLibrary, n_threads: int) -> None:
+    def __init__(self, library: KernelLibrary, n_threads: int, choose: Callable[[], int] | None = None) -> None:
         if n_threads < 1:
             raise ValueError(f"n_threads must be at least 1, got {n_threads}")
         self.library, self.n_threads = library, n_threads
@@ -42,11 +44,13 @@ class ThreadPool:
         kernels = library.load(names.values())
         self._kernels = kernels
         self._run_entry = _ENTRY(kernels[names["run"]].address)
-        self._sync = _aligned_zeros(SYNC_BYTES, SYNC_ALIGNMENT)
+        self._sync = _aligned_zeros(sync_bytes(n_threads), SYNC_ALIGNMENT)
         sync = self._sync.ctypes.data
         self._block = np.array([sync, 0, 0, 0], np.int64)
         self._job = self._block.data
-        self._call = tuple(ctypes.c_int64(word) for word in (self._block.ctypes.data, 0, n_threads))
+        self._calls = [tuple(map(ctypes.c_int64, (self._block.ctypes.data, 0, n))) for n in range(n_threads + 1)]
+        self._choose = choose
+        self.walks = [0] * (n_threads + 1)
         self._lock = threading.Lock()
         self._pid = os.getpid()
         work_args = np.array([sync], np.int64)
@@ -59,7 +63,7 @@ class ThreadPool:
         ]
         quit_entry = _ENTRY(kernels[names["quit"]].address)
         keep = (kernels, self._sync)
-        self._close = weakref.finalize(self, _stop, quit_entry, work_args, self._workers, self._pid, keep)
+        self._close = weakref.finalize(self, _stop, quit_entry, work_args, n_threads, self._workers, self._pid, keep)
         self._start()
 
     @property
@@ -67,20 +71,26 @@ class ThreadPool:
         """Whether the workers have been told to stop."""
         return not self._close.alive
 
-    def run(self, tape: Tape, start: int = 0, stop: int | None = None) -> None:
+    def run(self, tape: Tape, start: int = 0, stop: int | None = None, active: int | None = None) -> None:
         """Run the tape's instructions [start, stop) and return when all threads have; one caller at a time.
 
-        Ctrl-C is delivered after the instructions have run. Raises RuntimeError on a closed or forked pool,
-        ValueError for a range outside the tape.
+        The first `active` threads walk, and the others stay asleep; None: as many as the pool chooses. Ctrl-C is
+        delivered after the instructions have run. Raises RuntimeError on a closed or forked pool, ValueError for a
+        range outside the tape or a number of threads that the pool doesn't have.
         """
         end = len(tape) if stop is None else stop
         if not 0 <= start <= end <= len(tape):
             raise ValueError(f"instructions [{start}, {end}) are not within the tape's {len(tape)}")
+        if active is None:
+            active = self.n_threads if self._choose is None else self._choose()
+        if not 1 <= active <= self.n_threads:
+            raise ValueError(f"{active} active threads of a pool of {self.n_threads}")
         with self._lock:
             self._check_usable()
             job = self._job
             job[1], job[2], job[3] = tape.address, start, end
-            self._run_entry(*self._call)
+            self.walks[active] += 1
+            self._run_entry(*self._calls[active])
 
     def close(self) -> None:
         """Stop the workers and wait for them; safe to call twice."""
@@ -118,10 +128,10 @@ def _work(entry: Any, args: Any, tid: int, n_threads: int, _sync: Any) -> None:
     entry(args.ctypes.data, tid, n_threads)
 
 
-def _stop(quit_entry: Any, args: Any, workers: list[threading.Thread], pid: int, _keep: Any) -> None:
+def _stop(quit_entry: Any, args: Any, n_threads: int, workers: list[threading.Thread], pid: int, _keep: Any) -> None:
     if os.getpid() != pid:
         return
-    quit_entry(args.ctypes.data, 0, 1)
+    quit_entry(args.ctypes.data, 0, n_threads)
     for worker in workers:
         if worker.ident is not None:
             worker.join()

@@ -96,7 +96,7 @@ class TimedTape:
         if pool.n_threads != self.n_threads:
             raise ValueError(f"a tape timed for {self.n_threads} threads can't run on {pool.n_threads}")
         began = perf_counter()
-        pool.run(self._timed)
+        pool.run(self._timed, active=self.n_threads)
         ended = perf_counter()
         n, times = len(self.tape), self._times.copy()
         return TapeTimes(began, ended, times[:, : 2 * n].reshape(self.n_threads, n, 2), times[:, 2 * n])

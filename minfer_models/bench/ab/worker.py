@@ -84,6 +84,8 @@ def _known_options(options: Mapping[str, Any], isa: str | None, backend: str) ->
     if isa is not None:
         found["settings"] = _settings(isa)
     known = inspect.signature(_load_function()).parameters
+    if "threads_fixed" in known:  # a number is that of its threads, whatever else runs meanwhile
+        found.setdefault("threads_fixed", True)
     if unknown := [name for name in found if name not in known]:
         raise ValueError(f"this revision doesn't know the settings {', '.join(unknown)}")
     return found
