@@ -6,6 +6,7 @@ import os
 import platform
 import resource
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,6 +15,8 @@ from minfer_kernels.cpu.compiler.features import HostFeatures
 
 PACKAGES = ("minfer", "numpy", "numba", "llvmlite")
 CPUINFO = Path("/proc/cpuinfo")
+STATUS = Path("/proc/self/status")
+CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +56,19 @@ class Machine:
 
 
 def peak_bytes() -> int:
-    """The most memory this process has held so far, in bytes (resident, mapped file pages included)."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    """The most memory this process has held since `reset_peak`, in bytes (resident, mapped file pages included)."""
+    try:
+        lines = STATUS.read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):  # getrusage is the second choice: on Linux it has the peak from before an exec
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+
+def reset_peak() -> None:
+    """Let what this process holds now be its peak; where the system has no way to, the peak is that of its life."""
+    with suppress(OSError):
+        CLEAR_REFS.write_text("5")
 
 
 def _cpu_name(cpuinfo: Path = CPUINFO) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from minfer_models.bench.conditions import Conditions
 from minfer_models.bench.engine_side import EngineSide
 from minfer_models.bench.loading import EngineChoices, context_of, load_timed
-from minfer_models.bench.machine import peak_bytes
+from minfer_models.bench.machine import peak_bytes, reset_peak
 from minfer_models.bench.rounds import Rounds, matched_rounds
 from minfer_models.bench.throughput.report import Loading, Measured, ThroughputReport
 from minfer_models.bench.workload import Workload, require_room
@@ -32,19 +33,37 @@ def measure(
     """
     require_room(tests, context_of(path, choices))
     conditions = Conditions.here(path)
-    loads: list[Loading] = []
-    results: list[Measured] = []
-    settings: dict[str, Any] = {}
-    for wanted in threads:
-        llm, loaded = load_timed(path, replace(choices, threads=wanted), progress)
-        with llm:
-            settings = settings_of(llm)
-            workers = settings.pop("threads", 1)
-            side = EngineSide("minfer", llm)
-            rounds = [_rounds(side, test, repetitions, progress) for test in tests]
-        results += [Measured.of(r, "minfer", workers) for r in rounds]
-        loads.append(Loading(workers, loaded, peak_bytes()))
-    return ThroughputReport(conditions, settings, tuple(loads), tuple(results))
+    engines = [_engine(path, tests, repetitions, replace(choices, threads=n), progress) for n in threads]
+    return ThroughputReport(
+        conditions=conditions,
+        settings=engines[-1].settings,
+        engines=tuple(engine.loading for engine in engines),
+        results=tuple(result for engine in engines for result in engine.results),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    settings: dict[str, Any]
+    loading: Loading
+    results: list[Measured]
+
+
+def _engine(
+    path: Path, tests: Sequence[Workload], repetitions: int, choices: EngineChoices, progress: Progress
+) -> _Engine:
+    """Every test on one engine, which is gone afterwards."""
+    gc.collect()  # an engine of another thread count must not count as this one's memory
+    reset_peak()
+    llm, loaded = load_timed(path, choices, progress)
+    with llm:
+        settings = settings_of(llm)
+        threads = settings.pop("threads", 1)
+        side = EngineSide("minfer", llm)
+        rounds = [_rounds(side, test, repetitions, progress) for test in tests]
+    return _Engine(
+        settings, Loading(threads, loaded, peak_bytes()), [Measured.of(r, "minfer", threads) for r in rounds]
+    )
 
 
 def _rounds(side: EngineSide, test: Workload, repetitions: int, progress: Progress) -> Rounds:

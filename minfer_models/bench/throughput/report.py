@@ -54,7 +54,7 @@ class Measured:
 class Loading:
     """The engine with `threads` workers. `peak_bytes` is the most memory that the process held until its tests ended.
 
-    A later engine of the same process starts from what the process held before.
+    A process doesn't give everything back: later engines of the same run can show more than the first.
     """
 
     threads: int
