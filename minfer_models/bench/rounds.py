@@ -10,6 +10,8 @@ from minfer_models.bench.workload import BenchError, Workload
 
 MOST_REPEATS = 3
 """How often a run is repeated because a plan was built in it, before that is called an error."""
+LEAST_SECONDS = 0.5
+"""The system counts CPU time in ticks of 10 ms: of a shorter time it can't say who had it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,13 @@ class Rounds:
     def seconds(self, side: str) -> list[float]:
         """Seconds of every round of one side."""
         return [sample.seconds for sample in self.samples[side]]
+
+    @property
+    def others(self) -> float | None:
+        """CPUs that other processes had while any side ran, on average; None where that isn't known well."""
+        samples = [s for side in self.samples.values() for s in side if s.others is not None]
+        seconds = sum(s.seconds for s in samples)
+        return sum(s.others or 0.0 for s in samples) / seconds if seconds >= LEAST_SECONDS else None
 
     def rates(self, side: str) -> list[float]:
         """Tokens per second of every round of one side."""

@@ -7,14 +7,19 @@ imported, and only when it is needed; what newer ones know beyond that is asked 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import perf_counter
+from pathlib import Path
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
 
 SEED = 0
+PROC_STAT = Path("/proc/stat")
+BUSY = (0, 1, 2, 5, 6, 7)
+"""Columns of /proc/stat: user, nice, system, irq, softirq, and what the host gave to others (steal)."""
 TEXT = (
     "The lighthouse keeper wrote down the weather every evening: wind from the north-west, rain until four, then a "
     "clear sky and a falling glass. On the last page of the book there was a map of the island, with the harbour, two "
@@ -25,11 +30,12 @@ TEXT = (
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Seconds of one run; those inside the native programs and the plans built meanwhile, None where unknown."""
+    """Seconds of one run; those inside the native programs, plans built, others' CPU seconds; None where unknown."""
 
     seconds: float
     inside: float | None
     built: int | None
+    others: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +63,18 @@ class Runner:
         work = self._prefill if phase == "pp" else self._decode
         sampler, sequence = self._greedy(), self._filled_to(ids[:depth], refill)
         inside, built = program_seconds(self.engine), plans_built(self.engine)
+        others = others_seconds()
         start = self._clock()
         work(sequence, ids[depth:], tokens, sampler)
         seconds = self._clock() - start
+        taken = None if others is None else (others_seconds() or 0.0) - others
         if refill:
             self.empty()
         return Timed(
             seconds,
             None if inside is None else (program_seconds(self.engine) or 0.0) - inside,
             None if built is None else (plans_built(self.engine) or 0) - built,
+            taken,
         )
 
     def empty(self) -> None:
@@ -175,3 +184,12 @@ def program_seconds(engine: Any) -> float | None:
 def plans_built(engine: Any) -> int | None:
     """Plans that the engine has built so far; None where it doesn't say."""
     return getattr(getattr(engine, "graphs", None), "builds", None)
+
+
+def others_seconds() -> float | None:
+    """CPU seconds that all other processes have had so far, the host's other guests included; None where unknown."""
+    try:
+        columns = PROC_STAT.read_text().split("\n", 1)[0].split()[1:]
+        return sum(int(columns[i]) for i in BUSY) / os.sysconf("SC_CLK_TCK") - process_time()
+    except (OSError, IndexError, ValueError):
+        return None

@@ -12,12 +12,14 @@ from minfer_models.bench.workload import Workload
 class Sample:
     """One run of a workload, in seconds. `inside` is what the native programs took, where the side knows.
 
-    `built` counts the plans that were built while the clock ran: such a run isn't a measurement.
+    `built` counts the plans that were built while the clock ran: such a run isn't a measurement. `others` are CPU
+    seconds that other processes had meanwhile, where the side knows.
     """
 
     seconds: float
     inside: float | None = None
     built: int = 0
+    others: float | None = None
 
 
 class Side(Protocol):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from minfer_models import load
+from minfer_models.bench import runner
 from minfer_models.bench.ab.report import Compared
 from minfer_models.bench.engine_side import EngineSide
-from minfer_models.bench.rounds import MOST_REPEATS, Turn, matched_rounds
+from minfer_models.bench.report.markdown import busy_lines
+from minfer_models.bench.rounds import MOST_REPEATS, Rounds, Turn, matched_rounds
 from minfer_models.bench.runner import Runner
 from minfer_models.bench.sides import Sample
 from minfer_models.bench.workload import BenchError, Workload, parse_counts, workloads
@@ -110,16 +113,16 @@ def test_the_engine_starts_empty_fills_the_depth_and_builds_nothing_on_the_clock
 
 def test_a_kept_depth_is_filled_once_and_cut_back_to(tiny: Path, fed: list[tuple[int, int]]) -> None:
     with load(tiny, threads=1, chunk=16) as llm:
-        runner = Runner(llm)
+        one = Runner(llm)
         for phase, tokens, depth in (("pp", 4, 20), ("tg", 2, 20), ("pp", 4, 20), ("tg", 1, 5)):
-            runner.run(phase, tokens, depth, refill=False)
+            one.run(phase, tokens, depth, refill=False)
         assert fed == [(0, 20), (20, 4), (20, 1), (21, 1), (20, 4), (0, 5), (5, 1)]
         fed.clear()
-        runner.run("pp", 4, 5)
-        runner.run("pp", 4, 5)
+        one.run("pp", 4, 5)
+        one.run("pp", 4, 5)
         assert fed == [(0, 5), (5, 4)] * 2
-        runner.run("tg", 1, 300, refill=False)
-        assert len(runner.continuation(4, 600).token_ids) == 508  # the kept depth made room
+        one.run("tg", 1, 300, refill=False)
+        assert len(one.continuation(4, 600).token_ids) == 508  # the kept depth made room
 
 
 def test_the_side_that_does_more_is_the_slower_one(tiny: Path) -> None:
@@ -134,6 +137,30 @@ def test_the_side_that_does_more_is_the_slower_one(tiny: Path) -> None:
     assert compared.verdict == "b is slower"
     assert (turned.ratio.median, turned.verdict) == (4.0, "b is faster")
     assert (equal.ratio.median, equal.verdict) == (1.0, "no difference shown")
+
+
+def test_what_others_had_is_what_the_machine_did_and_this_process_did_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat = tmp_path / "stat"
+    monkeypatch.setattr(runner, "PROC_STAT", stat)
+    monkeypatch.setattr(runner, "process_time", lambda: 4.0)
+    tick = os.sysconf("SC_CLK_TCK")
+    #                 user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice
+    stat.write_text(f"cpu  {5 * tick} {tick} {2 * tick} 900 800 {tick} {tick} {3 * tick} 700 600\ncpu0 1 2\n")
+    assert runner.others_seconds() == 5 + 1 + 2 + 1 + 1 + 3 - 4
+    stat.unlink()
+    assert runner.others_seconds() is None
+
+
+def test_a_busy_machine_is_called_one() -> None:
+    samples = {"a": (Sample(2.0, others=1.0), Sample(2.0, others=0.2)), "b": (Sample(1.0), Sample(4.0, others=0.8))}
+    assert Rounds(Workload("pp", 4), samples, ("a", "b")).others == pytest.approx(2.0 / 8.0)
+    assert Rounds(Workload("pp", 4), {"b": (Sample(1.0),)}, ("b",)).others is None
+    assert Rounds(Workload("pp", 4), {"b": (Sample(0.1, others=0.05),)}, ("b",)).others is None
+    (line,) = busy_lines([("pp4", 0.26), ("tg1", None), ("tg2", 0.2), ("pp8", 1.0)])
+    assert line.startswith("- NOT ALONE: other processes had 0.3 CPUs in pp4, 1.0 CPUs in pp8;")
+    assert busy_lines([("pp4", 0.1)]) == []
 
 
 def test_workloads_cross_counts_and_depths() -> None:

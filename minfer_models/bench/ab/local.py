@@ -29,7 +29,7 @@ class LocalSide:
     def run(self, workload: Workload) -> Sample:
         """One run from an empty context."""
         timed = self._runner.run(workload.phase, workload.tokens, workload.depth, workload.refill)
-        return Sample(timed.seconds, timed.inside, timed.built or 0)
+        return Sample(timed.seconds, timed.inside, timed.built or 0, timed.others)
 
     def continuation(self, n_prompt: int, n_tokens: int) -> Continuation:
         """Greedy tokens behind a fixed prompt."""

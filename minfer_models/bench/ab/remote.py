@@ -44,7 +44,7 @@ class RemoteSide:
     def run(self, workload: Workload) -> Sample:
         """One run from an empty context."""
         timed = self._child.ask("run", **asdict(workload))
-        return Sample(timed["seconds"], timed["inside"], timed["built"] or 0)
+        return Sample(timed["seconds"], timed["inside"], timed["built"] or 0, timed["others"])
 
     def continuation(self, n_prompt: int, n_tokens: int) -> Continuation:
         """Greedy tokens behind a fixed prompt."""

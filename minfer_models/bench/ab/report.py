@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 from minfer_models.bench.ab.plans import PlanDiff
 from minfer_models.bench.ab.tokens import Agreement
 from minfer_models.bench.conditions import Conditions
-from minfer_models.bench.report.markdown import KEPT_DEPTH, facts, ratio_text, settings_text, table
+from minfer_models.bench.report.markdown import KEPT_DEPTH, busy_lines, facts, ratio_text, settings_text, table
 from minfer_models.bench.rounds import Rounds
 from minfer_models.bench.source import Source
 from minfer_models.bench.stats import ENOUGH_ROUNDS, Ratio, Summary, matched_ratio
@@ -66,7 +66,10 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One test on both sides. `ratio` is of b's rate over a's: above 1, b is the faster one."""
+    """One test on both sides. `ratio` is of b's rate over a's: above 1, b is the faster one.
+
+    `others` are the CPUs that other processes had while it ran, on average.
+    """
 
     test: str
     phase: str
@@ -77,6 +80,7 @@ class Compared:
     a: Summary
     b: Summary
     ratio: Ratio
+    others: float | None
 
     @classmethod
     def of(cls, rounds: Rounds) -> Compared:
@@ -96,6 +100,7 @@ class Compared:
             a=Summary.of(a),
             b=Summary.of(b),
             ratio=matched_ratio(b, a),
+            others=rounds.others,
         )
 
     @property
@@ -134,6 +139,7 @@ class AbReport:
                 table(rounds, [_round_row(r, n) for r in self.results for n in r.rounds]),
                 "",
                 *([] if all(r.refill for r in self.results) else [KEPT_DEPTH]),
+                *busy_lines([(r.test, r.others) for r in self.results]),
                 *self._differences(),
                 f"- tokens: {self.agreement.text()}",
                 *(_side_text(side) for side in self.sides),
@@ -159,6 +165,7 @@ class AbReport:
                 "median_ratio": r.ratio.median,
                 "ratio_low": r.ratio.low,
                 "ratio_high": r.ratio.high,
+                "others": r.others,
                 "same_tokens": self.agreement.same_tokens,
                 "same_bits": self.agreement.same_bits,
                 **sides,

@@ -9,6 +9,8 @@ from minfer_models.bench.machine import Machine
 from minfer_models.bench.stats import Ratio
 
 MIB = 2**20
+BUSY_CPUS = 0.25
+"""CPUs that others may have before a report says so: on two cores, an eighth of the machine."""
 KEPT_DEPTH = "- depth: filled once, and cut back to before every run"
 
 
@@ -18,6 +20,12 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     rule = ["-" * max(widths[0], 3), *("-" * max(w - 1, 2) + ":" for w in widths[1:])]
     widths = [len(r) for r in rule]
     return "\n".join(_line(row, widths) for row in (headers, rule, *rows))
+
+
+def busy_lines(others: Sequence[tuple[str, float | None]]) -> list[str]:
+    """A line that names the tests in which other processes had a good part of a CPU: they weren't alone."""
+    busy = [f"{cpus:.1f} CPUs in {test}" for test, cpus in others if cpus is not None and cpus > BUSY_CPUS]
+    return [f"- NOT ALONE: other processes had {', '.join(busy)}; take it again on a quiet machine"] if busy else []
 
 
 def facts(conditions: Conditions) -> list[str]:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from minfer_models.bench.conditions import Conditions
 from minfer_models.bench.loading import Loaded
-from minfer_models.bench.report.markdown import KEPT_DEPTH, MIB, facts, settings_text, table
+from minfer_models.bench.report.markdown import KEPT_DEPTH, MIB, busy_lines, facts, settings_text, table
 from minfer_models.bench.rounds import Rounds
 from minfer_models.bench.stats import Summary
 
@@ -19,6 +19,7 @@ class Measured:
     """One test: seconds and tokens per second of every repetition. `threads` are the workers it ran on.
 
     `outside` is the share of the time that wasn't spent in the backends' native programs, the median repetition's.
+    `others` are the CPUs that other processes had meanwhile, on average.
     """
 
     test: str
@@ -31,6 +32,7 @@ class Measured:
     rates: tuple[float, ...]
     rate: Summary
     outside: float
+    others: float | None
 
     @classmethod
     def of(cls, rounds: Rounds, side: str, threads: int) -> Measured:
@@ -47,6 +49,7 @@ class Measured:
             rates=tuple(rates),
             rate=Summary.of(rates),
             outside=median(1 - (s.inside or 0.0) / s.seconds for s in samples),
+            others=rounds.others,
         )
 
 
@@ -83,6 +86,7 @@ class ThroughputReport:
                 "",
                 f"- settings: {settings_text(self.settings)}",
                 *([KEPT_DEPTH] if kept else []),
+                *busy_lines([(m.test, m.others) for m in self.results]),
                 *(self._engine_text(engine) for engine in self.engines),
                 *facts(self.conditions),
             ]
@@ -108,6 +112,7 @@ class ThroughputReport:
             "min_rate": m.rate.min,
             "max_rate": m.rate.max,
             "outside": m.outside,
+            "others": m.others,
             "load_seconds": engine.load.seconds,
             "load_seconds_per_gb": engine.load.seconds_per_gb,
             "peak_bytes": engine.peak_bytes,
