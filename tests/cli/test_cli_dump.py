@@ -14,6 +14,7 @@ from cli_calls import error_line, minfer
 from minfer_ir.params import DevicePlan
 from minfer_ir.passes.pipeline import default_pipeline
 from minfer_ir.serialize import loads
+from minfer_kernels.cpu.compiler.features import HostFeatures
 from minfer_models import load
 from minfer_models.cli.options import STAGES
 from minfer_models.cli.output import write_text
@@ -145,9 +146,11 @@ def test_the_tape_names_each_operand_by_the_node_that_reads_it_and_its_place(tin
 
 def test_the_lowered_stage_shows_the_layout_of_every_packed_weight(tiny: Path) -> None:
     text = minfer("dump", tiny, "--stage", "lower").out
-    assert "layout Q4_0x8 [8 rows x 32, 144 bytes: q4: 32 u4 at 0 by 4, d: 1 f16 at 128 by 2]" in text
+    rows = HostFeatures.detect().best_isa().lanes
+    fields = f"q4: 32 u4 at 0 by 4, d: 1 f16 at {16 * rows} by 2"
+    assert f"layout Q4_0x{rows} [{rows} rows x 32, {18 * rows} bytes: {fields}]" in text
     assert re.search(
-        r"^w\d+ blk\.1\.ffn_down\.weight Q4_0\[256, 512\]: packed as Q4_0x8, 73728 bytes$", text, re.MULTILINE
+        rf"^w\d+ blk\.1\.ffn_down\.weight Q4_0\[256, 512\]: packed as Q4_0x{rows}, 73728 bytes$", text, re.MULTILINE
     )
     assert re.search(r"^w\d+ blk\.1\.attn_norm\.weight F32\[256\]: float32 values, 1024 bytes$", text, re.MULTILINE)
 
