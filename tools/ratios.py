@@ -27,6 +27,8 @@ ONE_THREAD = 0.85
 """With one thread the goals are the table's less 15 %."""
 
 PEER = "llama.cpp"
+PHASES = {"pp": ("-n", "0"), "tg": ("-p", "0")}
+"""Each test without the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +88,11 @@ def ratios(
     for row in rows:
         path = _model(models, row)
         options = ["-t", str(threads), "-r", str(rounds), *_options(row, peer_options)]
-        place = None if kept is None else kept / f"{row.file_name}-d{row.depth}-t{threads}.json"
-        report = _measured(path, options, shlex.split(under), place)
+        report: dict[str, Any] = {"results": []}
+        for phase, others in PHASES.items():  # one at a time: whatever COMMAND holds for it is held shortly
+            place = None if kept is None else kept / f"{row.file_name}-d{row.depth}-t{threads}-{phase}.json"
+            part = _measured(path, [*options, *others], shlex.split(under), place)
+            report = {**part, "results": [*report["results"], *part["results"]]}
         found.append((row, report))
         typer.echo(_row_text(row, report, threads), err=True)
     typer.echo(table(found, threads))
