@@ -34,8 +34,8 @@ def input_nodes(graph: Graph) -> dict[str, Node]:
 def check_fill(wanted: Mapping[str, Node], inputs: Mapping[str, Array]) -> dict[str, Array]:
     """`inputs` in storage dtype, each with its logical length; raises FillError otherwise.
 
-    `wanted` as `input_nodes` gives it. Row inputs hold as many rows as `n_rows` says, at least one and no more than the
-    graph's bucket.
+    `wanted` as `input_nodes` gives it. Row inputs hold as many rows as `n_rows` says: no more than the graph's bucket,
+    and at least one unless they are output rows.
     """
     if wanted.keys() != inputs.keys():
         _refuse_keys(wanted, inputs)
@@ -75,7 +75,8 @@ def _logical_shape(node: Node, counts: NDArray[np.int32]) -> tuple[int, ...]:
     if node.type.rows is None:
         return node.type.shape
     rows = int(counts[0 if node.type.rows == "token" else 1])
-    if not 1 <= rows <= node.type.shape[0]:
+    # A chunk of a prompt whose logits nobody wants has no output rows.
+    if not (node.type.rows == "token") <= rows <= node.type.shape[0]:
         raise FillError(f"{rows} {node.type.rows} rows don't fit input {node.attrs.key} of {node.type.shape[0]}")
     return (rows, *node.type.shape[1:])
 

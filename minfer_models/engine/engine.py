@@ -26,7 +26,7 @@ from minfer_models.engine.rows import Rows
 from minfer_models.sampling import Largest
 
 Logits = NDArray[np.float32]
-OutputRows = Literal["last", "all"]
+OutputRows = Literal["last", "all", "none"]
 
 
 class Engine:
@@ -86,7 +86,7 @@ class Engine:
             return self._next_sequence
 
     def forward(self, rows: Rows, outputs: OutputRows, copy: bool = True) -> Logits:
-        """One forward; float32 logits of the last row of every sequence in it, or of every row.
+        """One forward; float32 logits of the last row of every sequence in it, of every row, or `[0, n_vocab]` of none.
 
         The rows are marked as written once it has run. With `copy=False` the logits are only valid until the next
         forward. Raises EngineError on a closed engine.
@@ -127,7 +127,9 @@ class Engine:
     def prepare(self, rows: Rows, outputs: OutputRows) -> tuple[GraphParams, dict[str, NDArray[np.int32]]]:
         """The graph identity of a forward over `rows` and what it is filled with; nothing runs."""
         mode, window = narrowest_window(self.kv, rows.seq_ids, rows.positions)
-        last = rows.last_rows() if outputs == "last" else None
+        last = None if outputs == "all" else rows.last_rows()
+        # The plan of one output row also computes none: a chunk in the middle of a prompt needs no plan of its own.
+        wanted = None if last is None else last[: None if outputs == "last" else 0]
         n = len(rows.token_ids)
         inputs = {
             "token_ids": rows.token_ids,
@@ -135,10 +137,10 @@ class Engine:
             "cells": rows.cells(self.kv.resolve),
             "seq_ids": rows.seq_ids,
             "window": window,
-            "n_rows": np.array([n, n if last is None else len(last)], np.int32),
+            "n_rows": np.array([n, n if wanted is None else len(wanted)], np.int32),
         }
-        if last is not None:
-            inputs["output_ids"] = last
+        if wanted is not None:
+            inputs["output_ids"] = wanted
         return self.params(n, None if last is None else len(last), mode), inputs
 
     def executable(self, params: GraphParams) -> Executable:

@@ -39,14 +39,16 @@ class TokenSequence:
     def feed(self, token_ids: Sequence[int] | NDArray[np.int32], outputs: OutputRows = "last") -> Logits:
         """Append tokens, in chunks where they are many.
 
-        Returns float32 logits `[1, n_vocab]` of the last token, or `[len(token_ids), n_vocab]` of all. Raises
-        ContextError, with nothing appended, when they don't fit.
+        Returns float32 logits `[1, n_vocab]` of the last token, `[len(token_ids), n_vocab]` of all, or `[0, n_vocab]`
+        of none. Raises ContextError, with nothing appended, when they don't fit.
         """
         ids = token_array(token_ids)
         self._check_room(len(ids))
-        chunk = self._engine.chunk if outputs == "last" else min(self._engine.chunk, ALL_ROWS_CHUNK)
-        parts = [self._step(ids[i : i + chunk], outputs) for i in range(0, len(ids), chunk)]
-        return parts[-1] if outputs == "last" else np.concatenate(parts)
+        chunk = min(self._engine.chunk, ALL_ROWS_CHUNK) if outputs == "all" else self._engine.chunk
+        starts = range(0, len(ids), chunk)
+        before: OutputRows = "all" if outputs == "all" else "none"
+        parts = [self._step(ids[i : i + chunk], outputs if i == starts[-1] else before) for i in starts]
+        return np.concatenate(parts) if outputs == "all" else parts[-1]
 
     def next_logits(self, token_ids: Sequence[int]) -> Logits:
         """As `feed`, for whoever looks at the last logits `[n_vocab]` at once: the next forward overwrites them."""
@@ -60,7 +62,7 @@ class TokenSequence:
         chunk = self._engine.chunk
         whole = (len(ids) - 1) // chunk * chunk
         if whole:
-            self.feed(ids[:whole])
+            self.feed(ids[:whole], "none")
         return self._step(ids[whole:], "last", copy=False)[0]
 
     def truncate(self, length: int) -> None:

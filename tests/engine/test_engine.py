@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import minfer_models.backends as backends_module
+from minfer_ir.evaluate import N_ROWS
 from minfer_ir.memory.budget import BudgetError
 from minfer_ir.params import DevicePlan
 from minfer_ir.runtime.backend import BackendError
@@ -53,6 +54,33 @@ def test_a_token_gets_the_same_bits_however_the_prompt_is_cut(llm: LLM) -> None:
                 last = sequence.feed(tokens[start : start + n])
                 start += n
                 assert np.array_equal(last[0], whole[start - 1])
+
+
+@pytest.mark.parametrize("backend", ["cpu", "numpy"])
+def test_only_the_last_chunk_of_a_prompt_computes_logits(path: Path, backend: str) -> None:
+    plan = DevicePlan((backend,))
+    with load(path, threads=2, settings=SETTINGS, chunk=16, devices=plan) as llm:
+        with TokenSequence(llm.engine) as sequence:
+            assert sequence.feed(ids(20), "none").shape == (0, 258)
+            builds = llm.engine.graphs.builds
+            after = sequence.feed(ids(20, 1))
+            assert llm.engine.graphs.builds == builds, "the plans of the chunks without logits serve the others"
+        with TokenSequence(llm.engine) as sequence:
+            assert np.array_equal(sequence.feed([*ids(20), *ids(20, 1)]), after)
+        executable, counts = llm.engine.executable(llm.engine.params(16)), list[list[int]]()
+        run = executable.run
+        executable.run = lambda inputs: (counts.append(inputs[N_ROWS].tolist()), run(inputs))[1]
+        with TokenSequence(llm.engine) as sequence:
+            sequence.next_logits(ids(48))
+        assert counts == [[16, 0], [16, 0], [16, 1]]
+
+
+def test_a_forward_without_output_rows_computes_none(llm: LLM) -> None:
+    with TokenSequence(llm.engine) as sequence:
+        params, inputs = llm.engine.prepare(Rows.of(sequence.id, ids(9), 0), "none")
+        values = list(llm.engine.executable(params).trace(inputs))
+    assert {value.shape[0] for node, value in values if node.type.rows == "output"} == {0}
+    assert {value.shape[0] for node, value in values if node.type.rows == "token"} == {9}
 
 
 def test_rows_of_two_sequences_in_one_forward_get_the_bits_they_get_alone(llm: LLM) -> None:
