@@ -79,6 +79,7 @@ def test_two_revisions_and_a_setting(repository: Path, tiny: Path, temporary: Pa
     assert not a.source.dirty
     assert (a.settings["threads"], b.settings["threads"]) == (1, 2)
     assert report.settings_that_differ == ("threads",)
+    assert all(s.settings["threads_fixed"] for s in (a, b))
     assert [plan.equal for plan in report.plans] == [True]
     assert (report.agreement.parts_at, report.agreement.promise, report.agreement.broken) == (0, "tokens", True)
     assert [len(r.rounds) for r in report.results] == [2]

@@ -13,7 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import asdict, fields, replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from time import perf_counter
@@ -81,8 +81,8 @@ def _known_options(options: Mapping[str, Any], isa: str | None, backend: str) ->
         from minfer_ir.params import DevicePlan
 
         found["devices"] = DevicePlan((backend,))
-    if isa is not None:
-        found["settings"] = _settings(isa)
+    if (settings := _settings(isa)) is not None:
+        found["settings"] = settings
     known = inspect.signature(_load_function()).parameters
     if "threads_fixed" in known:  # a number is that of its threads, whatever else runs meanwhile
         found.setdefault("threads_fixed", True)
@@ -91,13 +91,16 @@ def _known_options(options: Mapping[str, Any], isa: str | None, backend: str) ->
     return found
 
 
-def _settings(isa: str) -> Any:
+def _settings(isa: str | None) -> Any:
+    """The environment's settings with `isa`, and with all threads at work whatever else runs; None: nothing to set."""
     from minfer_models.settings import Settings
 
-    settings: Any = Settings.from_env()
-    if not is_dataclass(settings) or "isa" not in {spec.name for spec in fields(settings)}:
+    found: Any = Settings.from_env()
+    known = {spec.name for spec in fields(found)}
+    if isa is not None and "isa" not in known:
         raise ValueError("this revision doesn't know the setting isa")
-    return replace(settings, isa=isa)  # pyright: ignore[reportArgumentType], whatever class that revision has
+    wanted = ({} if isa is None else {"isa": isa}) | ({"threads_fixed": True} if "threads_fixed" in known else {})
+    return replace(found, **wanted) if wanted else None
 
 
 def _module(name: str, path: Path) -> Any:
