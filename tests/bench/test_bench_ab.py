@@ -22,7 +22,9 @@ QUICK = ("-p", 24, "-n", 2, "-r", 2, "-t", 1)
 
 
 def test_two_settings_in_json(tiny: Path, bench: Bench, valid: Callable[[str], Any]) -> None:
-    result = bench("ab", tiny, "--b", "fusions_off=swiglu_quantize,swiglu chunk=16", *QUICK, "-d", 8, "-o", "json")
+    result = bench(
+        "ab", tiny, "--b", "fusions_off=swiglu_quantize,swiglu chunk=16 isa=portable", *QUICK, "-d", 8, "-o", "json"
+    )
     report = valid(result.stdout)
     assert result.exit_code == 0
     assert [t["test"] for t in report["results"]] == ["pp24 @ d8", "tg2 @ d8"]
@@ -33,7 +35,7 @@ def test_two_settings_in_json(tiny: Path, bench: Bench, valid: Callable[[str], A
             assert r["a_rate"] == pytest.approx(test["tokens"] / r["a_seconds"])
         ratios = [r["ratio"] for r in test["rounds"]]
         assert test["ratio"]["median"] == pytest.approx(sum(ratios) / 2)
-    assert report["settings_that_differ"] == ["chunk", "fusions_off"]
+    assert report["settings_that_differ"] == ["chunk", "fusions_off", "isa"]
     a, b = report["sides"]
     assert (a["settings"]["chunk"], b["settings"]["chunk"]) == (256, 16)
     assert set(a["fusions"]) - set(b["fusions"]) == {"swiglu", "swiglu_quantize"}
@@ -47,9 +49,9 @@ def test_two_settings_in_json(tiny: Path, bench: Bench, valid: Callable[[str], A
 
 
 def test_markdown_shows_every_round_and_that_plans_are_equal(tiny: Path, bench: Bench) -> None:
-    text = bench("ab", tiny, "--a", "isa=portable", "-p", 0, "-n", 2, "-r", 3, "-t", 1).stdout
+    text = bench("ab", tiny, "--a", "threads=2", "-p", 0, "-n", 2, "-r", 3, "-t", 1).stdout
     assert [line.split("|")[2].strip() for line in text.splitlines() if line.startswith("| tg2")][1:] == ["1", "2", "3"]
-    assert "- isa: a portable, b " in text
+    assert "- threads: a 2, b 1" in text
     assert "- plan of tg2 (1 row a forward): equal plans, " in text
     assert "from logits with the same bits" in text
     assert "under 5 rounds decide nothing" in text

@@ -59,7 +59,7 @@ def test_decode_counts_what_a_llama_block_needs(tiny: Path, bench: Bench, valid:
     assert macs_of(phase, "attention") == 2 * BLOCKS * WIDTH * seen
 
     reader = gguf.GGUFReader(tiny)
-    # Packed matrices hold whole groups of rows, eight without wide vectors, and no other number of bytes than the file's.
+    # Packed matrices hold whole groups of rows, eight without wide vectors; the bytes are the file's otherwise.
     padding = -vocabulary % 8 * (WIDTH // 32 * 18)
     matrices = sum(int(t.n_bytes) for t in reader.tensors if len(t.shape) == 2) + padding
     assert sum(p["resident_bytes"] for p in parts_of(phase, "matmul")) == tokens * matrices
