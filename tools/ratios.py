@@ -73,7 +73,9 @@ def ratios(
     models: Annotated[Path, typer.Option("--models", help="Folder of the models; what is missing is made.")],
     threads: Annotated[int, typer.Option("-t", "--threads", min=1, help="Threads of both engines.")] = 2,
     rounds: Annotated[int, typer.Option("-r", "--rounds", min=1, help="Timed rounds of each test.")] = 5,
-    only: Annotated[str, typer.Option("--only", metavar="TEXT", help="Rows whose title has TEXT in it.")] = "",
+    only: Annotated[
+        str, typer.Option("--only", metavar="TEXT", help="The row with the title TEXT, else all with TEXT in it.")
+    ] = "",
     peer_options: Annotated[str, typer.Option("--peer-options", help="As `minfer-bench peer` takes them.")] = "",
     under: Annotated[str, typer.Option("--under", metavar="COMMAND", help="Run each measurement under COMMAND.")] = "",
     kept: Annotated[
@@ -81,7 +83,7 @@ def ratios(
     ] = None,
 ) -> None:
     """Measure all models and print one markdown table."""
-    rows = [row for row in ROWS if only in row.title]
+    rows = [row for row in ROWS if row.title == only] or [row for row in ROWS if only in row.title]
     if not rows:
         raise typer.BadParameter(f"no row has {only!r} in its title: {', '.join(row.title for row in ROWS)}")
     found: list[tuple[Row, dict[str, Any]]] = []
