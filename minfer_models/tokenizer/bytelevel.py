@@ -26,7 +26,7 @@ NEVER_IN_UTF8: Final = frozenset({0xC0, 0xC1, *range(0xF5, 0x100)})
 def token_to_bytes(token: str) -> bytes:
     """The bytes a byte-level token stands for; text outside the alphabet stands for its own UTF-8."""
     try:
-        return bytes(CHAR_TO_BYTE[char] for char in token)
+        return bytes(map(CHAR_TO_BYTE.__getitem__, token))
     except KeyError:
         return token.encode()
 

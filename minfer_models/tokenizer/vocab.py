@@ -53,6 +53,8 @@ class TokenType(IntEnum):
     BYTE = 6
 
 
+# Nearly every token, told by a plain int: between two steps of a model everything runs with cold caches.
+_NORMAL = int(TokenType.NORMAL)
 _MATCHED_WHOLE = frozenset({TokenType.UNKNOWN, TokenType.CONTROL, TokenType.USER_DEFINED})
 
 
@@ -106,6 +108,8 @@ class Vocab:
     def bytes_of(self, token_id: int) -> bytes:
         """The output bytes of an id in range; an unused one has none."""
         text, kind = self.tokens[token_id], self.types[token_id]
+        if kind == _NORMAL:
+            return token_to_bytes(text)
         if kind == TokenType.UNUSED:
             return b""
         if kind in _MATCHED_WHOLE:
