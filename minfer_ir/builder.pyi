@@ -62,7 +62,9 @@ class GraphBuilder:
     ) -> Node:
         """Several weights of one format and width, stacked along their rows into one."""
 
-    def kv(self, *, key: str, cells: int, width: int, dtype: str | DType, name: str | None = None) -> Node:
+    def kv(
+        self, *, key: str, cells: int, width: int, dtype: str | DType | str | Format, name: str | None = None
+    ) -> Node:
         """A persistent region of KV cells: one row of keys or values per cell, kept between steps."""
 
     def add(self, x: Node, y: Node, /, *, name: str | None = None) -> Node:

@@ -81,7 +81,7 @@ class Interpreter:
         if node.op == "input":
             return self._input(node, inputs)
         if node.op == "kv":
-            return self.regions.setdefault(attrs.key, np.zeros((attrs.cells, attrs.width), attrs.dtype.storage))
+            return self.regions.setdefault(attrs.key, empty_region(node.type))
         if node.id not in self._decoded:
             self._decoded[node.id] = weight_value(node, self.weights)
         return self._decoded[node.id]
@@ -109,10 +109,23 @@ def weight_value(node: Node, weights: WeightSource) -> Array:
 
 def compute(node: Node, graph: Graph, values: Mapping[int, Array]) -> Array:
     """The node's value in storage form, from its sources' values in storage form (weights: already decoded)."""
-    operands = [source_value(graph[s], values[s]) for s in node.sources]
+    operands = reference_operands(node, graph, values)
     if node.spec.effect == "view":
         return node.spec.reference(node.attrs, values[node.sources[0]]) if _scalar(node) else _rows_view(node, values)
     return encoded(node.type, node.spec.reference(node.attrs, *operands))
+
+
+def reference_operands(node: Node, graph: Graph, values: Mapping[int, Array]) -> list[Array]:
+    """The operands as the op's reference takes them, from the sources' values in storage form."""
+    named = zip(node.spec.operands, node.sources, strict=False)
+    return [values[s] if slot.name in node.spec.stored else source_value(graph[s], values[s]) for slot, s in named]
+
+
+def empty_region(kind: TensorType) -> Array:
+    """A KV region whose cells are all zeros, in storage form."""
+    if isinstance(kind.dtype, DType):
+        return np.zeros(kind.shape, kind.dtype.storage)
+    return np.zeros((kind.shape[0], kind.dtype.row_bytes(kind.shape[1])), np.uint8)
 
 
 def source_value(source: Node, value: Array) -> Array:
@@ -126,8 +139,8 @@ def decoded(kind: TensorType, value: Array) -> Array:
 
 
 def encoded(kind: TensorType, value: Array) -> Array:
-    """Numbers to storage."""
-    return kind.dtype.encode(value) if isinstance(kind.dtype, Format) else value
+    """Numbers to storage; a region that was stored into is in storage form already."""
+    return kind.dtype.encode(value) if isinstance(kind.dtype, Format) and value.dtype != np.uint8 else value
 
 
 def _scalar(node: Node) -> bool:

@@ -91,6 +91,8 @@ class Op(ABC):
     effect: ClassVar[EffectKind] = "pure"
     writes: ClassVar[str | None] = None
     """The operand whose storage the output is (an in-place store into a persistent region)."""
+    stored: ClassVar[tuple[str, ...]] = ()
+    """Operands that `reference` takes as they are stored, in any element type: KV regions."""
     inplace: ClassVar[tuple[str, ...]] = ()
     """Operands whose buffer the output may take over: the kernel reads an element before it writes it."""
     commutative: ClassVar[bool] = False
@@ -103,7 +105,7 @@ class Op(ABC):
     def reference(self, *args: Any, **kwargs: Any) -> Array:
         """(attrs, *operand arrays) to the value in numpy.
 
-        Block-format operands arrive decoded to float32; the caller encodes the result.
+        Block-format operands arrive decoded to float32, those named in `stored` as they are; the caller encodes the result.
         """
 
     def cost(self, *args: Any, **kwargs: Any) -> Cost:

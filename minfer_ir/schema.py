@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from minfer_ir.attr_types import REQUIRED, attr_fields, is_record, is_union
 from minfer_ir.dtypes import DTYPES, DType
-from minfer_ir.formats import FORMATS
+from minfer_ir.formats import CELL_FORMATS, FORMATS
 from minfer_ir.formats.base import Format
 from minfer_ir.ops import OPS
 from minfer_ir.opspec import Op
@@ -43,7 +43,7 @@ def graph_schema() -> Schema:
         **document,
         "$defs": {
             "scalar": {"enum": list(DTYPES)},
-            "format": {"enum": list(FORMATS)},
+            "format": {"enum": [*FORMATS, *CELL_FORMATS]},
             "node": _node_schema(),
             **{f"op.{op.name}": _op_schema(op) for op in OPS.values()},
         },

@@ -70,9 +70,9 @@ def element_type(name: str | ElementType) -> ElementType:
     if not isinstance(name, str):
         return name
     from minfer_ir.dtypes import DTYPES
-    from minfer_ir.formats import FORMATS
+    from minfer_ir.formats import CELL_FORMATS, FORMATS
 
-    found = DTYPES.get(name) or FORMATS.get(name)
+    found = DTYPES.get(name) or FORMATS.get(name) or CELL_FORMATS.get(name)
     if found is None:
-        raise ValueError(f"unknown element type {name!r}; known: {', '.join([*DTYPES, *FORMATS])}")
+        raise ValueError(f"unknown element type {name!r}; known: {', '.join([*DTYPES, *FORMATS, *CELL_FORMATS])}")
     return found

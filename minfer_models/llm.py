@@ -122,8 +122,8 @@ def load(
 
     `n_ctx` tokens of context (None: the model's own, up to 8192), `threads` of the CPU backend (None: the physical
     cores), of which fewer walk while other processes keep cores busy, unless `threads_fixed`, `kv` cell type "auto",
-    "f32" or "f16", `fusions_off` by name, `devices` which backend runs what, `budget` in bytes. `backends` replaces
-    the ones that `devices` names. `on_weight` and `on_compile` report progress.
+    "f32", "f16" or "q8_0", `fusions_off` by name, `devices` which backend runs what, `budget` in bytes. `backends`
+    replaces the ones that `devices` names. `on_weight` and `on_compile` report progress.
 
     Raises LocateError when nothing is found, GGUFError for a file that can't be run, EngineError for options out of
     range, BudgetError when it doesn't fit.

@@ -1,6 +1,7 @@
-"""Storage formats: GGUF's weight types, and the 8-bit rows that activations are quantized to.
+"""Storage formats: GGUF's weight types, the 8-bit rows that activations are quantized to, and packed KV cells.
 
-`FORMATS` lists every one by its name; `format_named` looks one up and refuses an unknown name.
+`FORMATS` lists the first two by name; `format_named` looks one up and refuses an unknown name. `CELL_FORMATS` lists the
+packed cells, whose names are lower case.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from difflib import get_close_matches
 from minfer_ir.formats.activation import Q8A32, Q8A256, ActivationFormat
 from minfer_ir.formats.base import Bytes, Floats, Format
 from minfer_ir.formats.blocks import BlockFormat
+from minfer_ir.formats.cells import CELL_FORMATS, Q8_0_CELL, CellFormat
 from minfer_ir.formats.floats import BF16, F16, F32, FloatFormat
 from minfer_ir.formats.iq import IQ4_NL
 from minfer_ir.formats.kquants import Q2_K, Q3_K, Q4_K, Q5_K, Q6_K
@@ -36,6 +38,7 @@ def format_named(name: str) -> Format:
 __all__ = [
     "ACTIVATION_FORMATS",
     "BF16",
+    "CELL_FORMATS",
     "F16",
     "F32",
     "FORMATS",
@@ -52,10 +55,12 @@ __all__ = [
     "Q8A32",
     "Q8A256",
     "Q8_0",
+    "Q8_0_CELL",
     "WEIGHT_FORMATS",
     "ActivationFormat",
     "BlockFormat",
     "Bytes",
+    "CellFormat",
     "FloatFormat",
     "Floats",
     "Format",

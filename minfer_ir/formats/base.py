@@ -22,7 +22,7 @@ class Format(ABC):
     store planes.
 
     Instances are stateless singletons, compared by identity, each a global under `name` in the module of its
-    class, and listed in `minfer_ir.formats.FORMATS`.
+    class, and listed in `minfer_ir.formats.FORMATS`, or in `CELL_FORMATS` where it packs KV cells.
     """
 
     name: str

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer_ir.dtypes import F16, F32, I32, DType
+from minfer_ir.dtypes import F16, F32, I32
+from minfer_ir.formats.activation import Q8A32
+from minfer_ir.formats.base import Format
+from minfer_ir.formats.cells import Q8_0_CELL, cell_values, stored_cells
 from minfer_ir.ops.elementwise import rows
 from minfer_ir.ops.leaves import KV_TYPES
 from minfer_ir.opspec import Array, CellReads, Cost, NoAttrs, Op, OpCase, Operand, OpError, f32
-from minfer_ir.types import TensorType
+from minfer_ir.types import ElementType, TensorType
 
 MAP_RUNS = 4
 """Runs of cells that one row's map window can hold."""
@@ -26,6 +29,7 @@ class KvStore(Op):
     operands = (Operand("region", "C W", KV_TYPES), Operand("values", "T W"), Operand("cells", "T", ("i32",)))
     effect = "writes_kv"
     writes = "region"
+    stored = ("region",)
 
     def infer(self, attrs: NoAttrs, region: TensorType, values: TensorType, cells: TensorType) -> TensorType:
         """The type of `region`."""
@@ -33,7 +37,8 @@ class KvStore(Op):
 
     def reference(self, attrs: NoAttrs, region: Array, values: Array, cells: Array) -> Array:
         """Stores in place and returns the region."""
-        region[cells] = values.astype(region.dtype)
+        with np.errstate(over="ignore"):
+            region[cells] = stored_cells(values, region)
         return region
 
     def cost(self, attrs: NoAttrs, out: TensorType, region: TensorType, values: TensorType, cells: TensorType) -> Cost:
@@ -42,12 +47,11 @@ class KvStore(Op):
         return Cost(0, values.nbytes + written, written)
 
     def cases(self) -> Sequence[OpCase]:
-        """Both cell types, scattered cells."""
+        """Every cell type, scattered cells."""
+        cells = TensorType((3,), I32, "token")
         return [
-            OpCase(
-                d.name, (TensorType((9, 24), d), rows(3, 24), TensorType((3,), I32, "token")), {}, {"cells": (8, 0, 3)}
-            )
-            for d in (F32, F16)
+            OpCase(d.name, (TensorType((9, n), d), rows(3, n), cells), {}, {"cells": (8, 0, 3)})
+            for d, n in ((F32, 24), (F16, 24), (Q8_0_CELL, 96))
         ]
 
 
@@ -66,6 +70,9 @@ class Attention(Op):
     lies in cell window[0] + p, and a row reads positions 0 to its own. `[T, 2]`, span: row t reads cells
     [lo, hi), logical positions from 0. `[T, 8]`, map: up to four (cell, length) runs, joined in order.
     A row whose window is empty gives zeros.
+
+    Over packed cells a head has to be whole blocks of 32 elements, and each row's query heads are rounded to 8 bits as
+    `quantize_act` to Q8A32 does, so that scores are sums of integer products. Everything else stays float.
     """
 
     name = "attention"
@@ -78,6 +85,7 @@ class Attention(Op):
     )
     Attrs = AttentionAttrs
     effect = "reads_kv"
+    stored = ("k", "v")
 
     def infer(
         self,
@@ -98,11 +106,18 @@ class Attention(Op):
             raise OpError(
                 f"attention: K is {k.dtype.name} and V is {v.dtype.name}; the KV format belongs to the engine"
             )
+        if isinstance(k.dtype, Format) and head_dim % k.dtype.block_size:
+            raise OpError(
+                f"attention: heads of {head_dim} elements aren't whole {k.dtype.name} blocks of {k.dtype.block_size}"
+            )
         window_mode(window.shape, q.shape[0])
         return q
 
     def reference(self, attrs: AttentionAttrs, q: Array, k: Array, v: Array, positions: Array, window: Array) -> Array:
-        """Row by row in float64 over the cells of its window."""
+        """Row by row in float64 over the cells of its window; `k` and `v` as stored."""
+        if k.dtype == np.uint8:
+            q = Q8A32.decode(Q8A32.encode(np.ascontiguousarray(q)))
+        k, v = cell_values(k), cell_values(v)
         heads, head_dim = q.shape[1:]
         group = heads // attrs.n_kv_heads
         out = np.zeros(q.shape, np.float64)
@@ -141,9 +156,14 @@ class Attention(Op):
         return [
             _case(f"{mode}_{d.name}_{heads}x{kv}x{dim}", d, (heads, kv, dim), shape, values)
             for mode, (shape, values) in windows.items()
-            for d in (F32, F16)
-            for heads, kv, dim in ((1, 1, 1), (6, 2, 20), (4, 4, 64))
+            for d, geometries in CASE_GEOMETRIES
+            for heads, kv, dim in geometries
         ]
+
+
+_FLOAT_GEOMETRIES = ((1, 1, 1), (6, 2, 20), (4, 4, 64))
+CASE_GEOMETRIES = ((F32, _FLOAT_GEOMETRIES), (F16, _FLOAT_GEOMETRIES), (Q8_0_CELL, ((1, 1, 32), (6, 2, 96), (4, 4, 64))))
+"""Cell types with the (query heads, KV heads, head_dim) that they are tried with."""
 
 
 def window_mode(shape: tuple[int, ...], n_rows: int) -> str:
@@ -165,7 +185,7 @@ def window_cells(positions: Array, window: Array) -> list[NDArray[np.int64]]:
 
 
 def _case(
-    label: str, dtype: DType, geometry: tuple[int, int, int], window: tuple[int, ...], values: tuple[int, ...]
+    label: str, dtype: ElementType, geometry: tuple[int, int, int], window: tuple[int, ...], values: tuple[int, ...]
 ) -> OpCase:
     heads, kv_heads, dim = geometry
     cells = TensorType((140, kv_heads * dim), dtype)

@@ -101,12 +101,14 @@ class Kv(Leaf):
         key: str
         cells: int
         width: int
-        dtype: DType
+        dtype: DType | Format
 
     def infer(self, attrs: Attrs) -> TensorType:
-        """`[cells, width]`."""
+        """`[cells, width]`, when a row is whole blocks of a packed cell type."""
         kv_type(attrs.dtype)
         positive(f"kv {attrs.key}", (attrs.cells, attrs.width))
+        if isinstance(attrs.dtype, Format) and attrs.width % attrs.dtype.block_size:
+            raise OpError(f"kv {attrs.key}: {attrs.width} wide rows aren't whole {attrs.dtype.name} blocks")
         return TensorType((attrs.cells, attrs.width), attrs.dtype)
 
 
@@ -119,7 +121,7 @@ def positive(what: str, dims: Shape) -> None:
 def kv_type(dtype: ElementType) -> None:
     """Raise OpError when KV rows can't be stored as `dtype`."""
     if dtype.name not in KV_TYPES:
-        raise OpError(f"KV cells are stored as {' or '.join(KV_TYPES)}, not {dtype.name}")
+        raise OpError(f"KV cells are stored as {', '.join(KV_TYPES[:-1])} or {KV_TYPES[-1]}, not {dtype.name}")
 
 
-KV_TYPES = ("f32", "f16")
+KV_TYPES = ("f32", "f16", "q8_0")

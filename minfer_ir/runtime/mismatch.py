@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from minfer_ir.evaluate import WeightSource, decoded, source_value
+from minfer_ir.evaluate import WeightSource, decoded, reference_operands
 from minfer_ir.graph import Graph, Node
 from minfer_ir.opspec import Array
 from minfer_ir.printer import print_node
@@ -69,8 +69,7 @@ def find_mismatch(
     `values` as `operand_values` gives them.
     """
     node = step.node
-    numbers = [source_value(graph[s], values[s]) for s in node.sources]
-    held = Held(node.spec, node.attrs, node.type, numbers)
+    held = Held(node.spec, node.attrs, node.type, reference_operands(node, graph, values))
     reason = difference(held, expected, step.value)
     if reason is not None and node.op == "matmul":
         leaf = node.operand(graph, "weight")

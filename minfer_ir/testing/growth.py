@@ -11,9 +11,10 @@ from typing import Any, Protocol, TypeVar
 
 from minfer_ir.builder import GraphBuilder
 from minfer_ir.dtypes import DTYPES
-from minfer_ir.formats import FORMATS
+from minfer_ir.formats import FORMATS, Q8_0_CELL
 from minfer_ir.graph import Graph, Node
 from minfer_ir.ops.attention import MAP_RUNS
+from minfer_ir.ops.leaves import KV_TYPES
 from minfer_ir.opspec import ACTIVATION_TYPES, WEIGHT_TYPES, Op, Operand, OpError, bind_dims, bind_rows, check_dtype
 from minfer_ir.types import RowAxis
 
@@ -183,7 +184,7 @@ def make_kv_store(growth: Growth, op: Op) -> bool:
     values = growth.find(lambda n: len(n.type.shape) == 2 and n.type.dtype.name == "f32" and n.type.rows == "token")
     if values is None:
         return False
-    region = _region(growth, values.type.shape[1])
+    region = _region(growth, values.type.shape[1], head_dim=values.type.shape[1])
     growth.keep(growth.builder.kv_store(region, values, growth.input((growth.rows["token"],), "i32", "token")))
     return True
 
@@ -193,8 +194,8 @@ def make_attention(growth: Growth, op: Op) -> bool:
     q = growth.heads()
     rows, heads, width = q.type.shape
     kv_heads = growth.choose([n for n in (1, 2, 3, 4) if heads % n == 0])
-    k = _stored(growth, _region(growth, kv_heads * width))
-    v = _region(growth, kv_heads * width, like=k)
+    k = _stored(growth, _region(growth, kv_heads * width, head_dim=width))
+    v = _region(growth, kv_heads * width, width, like=k)
     v = v if v is k else _stored(growth, v)
     shape = growth.choose(((1,), (rows, 2), (rows, 2 * MAP_RUNS)))
     window = growth.input(shape, "i32", None if shape == (1,) else "token")
@@ -209,15 +210,18 @@ def _positions(growth: Growth) -> Node:
     )
 
 
-def _region(growth: Growth, width: int, like: Node | None = None) -> Node:
+def _region(growth: Growth, width: int, head_dim: int, like: Node | None = None) -> Node:
+    """A region of rows of `width`, of a type whose blocks don't cross heads."""
+    types = KV_TYPES if head_dim % Q8_0_CELL.block_size == 0 else ("f32", "f16")
+
     def fits(node: Node) -> bool:
-        same_type = like is None or node.type == like.type
+        same_type = node.type.dtype.name in types if like is None else node.type == like.type
         return node.op in ("kv", "kv_store") and node.type.shape[1] == width and same_type
 
     found = growth.find(fits)
     if found is not None:
         return found
-    dtype = like.type.dtype.name if like else growth.choose(("f32", "f16"))
+    dtype = like.type.dtype.name if like else growth.choose(types)
     return growth.keep(growth.builder.kv(key=growth.key("kv"), cells=growth.cells, width=width, dtype=dtype))
 
 

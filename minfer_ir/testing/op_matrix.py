@@ -126,7 +126,11 @@ class Bench:
         return value if node.type.rows is None else value[: self._actual(node.type)]
 
     def _numbers(self) -> list[Array]:
-        return [decoded(self.graph[i].type, self._cut(self.graph[i], v)) for i, v in self.values.items()]
+        """The operands as the reference takes them."""
+        cut = [(self.graph[i].type, self._cut(self.graph[i], v)) for i, v in self.values.items()]
+        stored = self.variant.op.stored
+        slots = [slot.name for slot, _ in self.variant.slots]
+        return [v if name in stored else decoded(kind, v) for name, (kind, v) in zip(slots, cut, strict=True)]
 
     def _expected(self) -> Array:
         numbers = [n.copy() for n in self._numbers()]

@@ -18,6 +18,7 @@ import numpy as np
 from minfer_ir.formats.activation import ActivationFormat
 from minfer_ir.formats.base import Bytes, Format
 from minfer_ir.formats.blocks import BlockFormat
+from minfer_ir.formats.cells import cell_values
 from minfer_ir.ops import OPS
 from minfer_ir.ops.rope import rope_frequencies
 from minfer_ir.opspec import Array, Op
@@ -90,7 +91,7 @@ def tolerance_of(op: str) -> Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one result is compared under: its op, attrs and type, and the operands as numbers.
+    """What one result is compared under: its op, attrs and type, and the operands as the op's reference takes them.
 
     `terms` are the magnitudes that a matmul's weight elements are added up from (see `weight_terms`); None takes |w|.
     """
@@ -210,6 +211,7 @@ def _rotation_magnitude(held: Held) -> Array:
 def _attention_magnitude(held: Held) -> Array:
     """The weighted sum of |v|, for a score's own error times the largest score."""
     q, k, v, positions, window = held.operands
+    k, v = cell_values(k), cell_values(v)
     spread = np.abs(q).max(initial=1.0) * np.abs(k.astype(np.float64)).max(initial=1.0) * abs(held.attrs.scale)
     summed: Array = OPS["attention"].reference(held.attrs, q, k, np.abs(v), positions, window)
     return summed.astype(np.float64) * max(1.0, float(spread))

@@ -11,7 +11,7 @@ import numpy as np
 
 from minfer_ir.dtypes import F16, F32, I32
 from minfer_ir.evaluate import Weights
-from minfer_ir.formats import ACTIVATION_FORMATS
+from minfer_ir.formats import ACTIVATION_FORMATS, CELL_FORMATS
 from minfer_ir.formats.base import Bytes, Format
 from minfer_ir.graph import Graph, Node
 from minfer_ir.ops.attention import MAP_RUNS, window_mode
@@ -38,9 +38,9 @@ def draw_value(rng: np.random.Generator, kind: TensorType, ints: Sequence[int] |
 
 
 def draw_rows(rng: np.random.Generator, dtype: Format, shape: tuple[int, ...]) -> Bytes:
-    """Random blocks `[..., row_bytes]`; activations get unit deviation, weights a smaller one."""
+    """Random blocks `[..., row_bytes]`; activations and KV cells get unit deviation, weights a smaller one."""
     n_rows = math.prod(shape[:-1])
-    scale = 1.0 if dtype.name in ACTIVATION_FORMATS else WEIGHT_SCALE
+    scale = 1.0 if dtype.name in (*ACTIVATION_FORMATS, *CELL_FORMATS) else WEIGHT_SCALE
     return dtype.draw(rng, n_rows, shape[-1], scale).reshape(*shape[:-1], dtype.row_bytes(shape[-1]))
 
 

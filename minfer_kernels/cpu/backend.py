@@ -45,7 +45,7 @@ class CpuBackend(HostBackend):
     name = "cpu"
     capabilities = Capabilities(
         activation_formats={fmt: activation_format(fmt) for fmt in WEIGHT_TYPES},
-        kv_types=("f32", "f16"),
+        kv_types=("f32", "f16", "q8_0"),
         window_modes=("causal", "span", "map"),
         layouts="rows",
         weight_concat=True,

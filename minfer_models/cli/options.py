@@ -22,6 +22,7 @@ class KvCells(StrEnum):
     AUTO = "auto"
     F32 = "f32"
     F16 = "f16"
+    Q8_0 = "q8_0"
 
 
 ModelName: TypeAlias = Annotated[str, typer.Argument(metavar="MODEL", help="A path, owner/repo:TAG, or demo.")]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from minfer_ir.formats import CELL_FORMATS
 from minfer_ir.params import DevicePlan, GraphParams, WindowMode, bucket
 from minfer_ir.passes.fuse import FUSIONS
 from minfer_models.arch.config import ModelConfig
 
 DEFAULT_CONTEXT = 8192
-KV_CHOICES = ("auto", "f32", "f16")
+KV_CHOICES = ("auto", "f32", "f16", "q8_0")
 MOST_THREADS = 512
 AUTO_KV = "f16"
 """What `auto` means on every machine: half the bytes of f32, and the choice must not depend on the host's features."""
@@ -74,8 +75,9 @@ class EngineOptions:
     ) -> GraphParams:
         """The identity of a forward over `rows` rows with `output_rows` rows of logits (None: all of them).
 
-        Raises ValueError for more rows than a forward has.
+        Raises ValueError for more rows than a forward has, EngineError for cells that the model's heads don't fit.
         """
+        self._check_heads(config)
         most, n_ctx = self.most_rows(config), self.context(config)
         return GraphParams(
             rows=bucket(rows, most),
@@ -87,3 +89,11 @@ class EngineOptions:
             devices=self.devices,
             fusions_off=self.fusions_off,
         )
+
+    def _check_heads(self, config: ModelConfig) -> None:
+        packed = CELL_FORMATS.get(self.kv_type)
+        if packed is not None and config.head_dim % packed.block_size:
+            raise EngineError(
+                f"kv {self.kv_type} packs {packed.block_size} elements with one scale, and this model's heads have "
+                f"{config.head_dim}, not a multiple of that: use f16 or f32"
+            )

@@ -55,7 +55,7 @@ def refusal(op: str, operands: list[TensorType], **attrs: Any) -> str:
         ("weight", [], {"key": "w", "shape": [0, 32], "dtype": "F32"}, "weight w: dims must be at least 1, got (0"),
         ("input", [], {"key": "i", "shape": [-1], "dtype": "i32"}, "input i: dims must be at least 1, got (-1,)"),
         ("kv", [], {"key": "k", "cells": 0, "width": 4, "dtype": "f16"}, "kv k: dims must be at least 1, got (0, 4)"),
-        ("kv", [], {"key": "k", "cells": 4, "width": 4, "dtype": "i32"}, "KV cells are stored as f32 or f16, not i32"),
+        ("kv", [], {"key": "k", "cells": 4, "width": 4, "dtype": "i32"}, "KV cells are stored as f32, f16 or q8_0, not i32"),
         ("weight_concat", [], {"keys": ["a"], "sizes": [1], "width": 32, "dtype": "F32"}, "two or more keys"),
         ("weight_concat", [], {"keys": ["a", "b"], "sizes": [1], "width": 32, "dtype": "F32"}, "a size each"),
         ("weight_concat", [], {"keys": ["a", "b"], "sizes": [1, 2], "width": 33, "dtype": "Q4_0"}, "33 wide rows"),
