@@ -69,6 +69,11 @@ def private_bytes(buffer: Hashable, bytes_per_thread: int) -> Access:
     return Access(buffer, Window(TensorType((1,), U8), 0, (1,)), bytes_per_thread)
 
 
+def all_bytes(buffer: Hashable) -> Access:
+    """A write to memory that all threads of a call share."""
+    return Access(buffer, Window(TensorType((1,), U8), 0, (1,)))
+
+
 def _access(node: Node, ref: BufRef) -> Access:
     return Access(ref.buffer, Window(node.type, ref.offset, ref.strides))
 

@@ -60,6 +60,7 @@ class CpuBackend(HostBackend):
         self._weights: list[CpuWeight] = []
         self._arena = WeightArena()
         self._scratch: list[Bytes] = []
+        self._shared: list[Bytes] = []
         self._tables: dict[tuple[RopeAttrs, int | None], NDArray[np.float32]] = {}
 
     @cached_property
@@ -114,7 +115,8 @@ class CpuBackend(HostBackend):
         self._arena.settle()
         weights = {node: self._weights[w] for node, w in binding.weights.items()}
         emitter = Emitter(
-            graph, binding, self.buffers, weights, TapeBuilder(self.library), self.rope_table, self._scratch_at
+            graph, binding, self.buffers, weights, TapeBuilder(self.library), self.rope_table, self._scratch_at,
+            self._shared_at,
         )
         starts: dict[int, tuple[int, int]] = {}
         for node in (graph[n] for n in split.nodes):
@@ -131,11 +133,11 @@ class CpuBackend(HostBackend):
 
     def _scratch_at(self, bytes_per_thread: int) -> int:
         """Scratch for every thread. A bigger block joins the smaller ones, which older programs still point to."""
-        need = bytes_per_thread * self.n_threads
-        if not self._scratch or self._scratch[-1].nbytes < need:
-            raw = np.zeros(need + ALIGNMENT, np.uint8)
-            self._scratch.append(raw[-raw.ctypes.data % ALIGNMENT :])
-        return self._scratch[-1].ctypes.data
+        return _grown(self._scratch, bytes_per_thread * self.n_threads)
+
+    def _shared_at(self, nbytes: int) -> int:
+        """Memory that the threads of a call share; zero when it is new, and grown as scratch is."""
+        return _grown(self._shared, nbytes)
 
     def close(self) -> None:
         """Stop the worker threads, where they were started."""
@@ -216,6 +218,14 @@ class CpuProgram:
             *(f"w{number} {weight}" for number, weight in weights.items()),
             *(f"layout {layout}" for layout in packed.values()),
         ]
+
+
+def _grown(blocks: list[Bytes], need: int) -> int:
+    """The address of the last block, or of a bigger one that joins it where it is too small."""
+    if not blocks or blocks[-1].nbytes < need:
+        raw = np.zeros(need + ALIGNMENT, np.uint8)
+        blocks.append(raw[-raw.ctypes.data % ALIGNMENT :])
+    return blocks[-1].ctypes.data
 
 
 def _emit(emitter: Emitter, node: Node) -> None:

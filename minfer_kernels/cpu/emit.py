@@ -9,7 +9,7 @@ from minfer_ir.formats.base import Format
 from minfer_ir.graph import Node
 from minfer_ir.ops.attention import window_mode
 from minfer_kernels.cpu.emitter import Emitter, row_width
-from minfer_kernels.cpu.kernels.parts.attention_scratch import attention_scratch_bytes
+from minfer_kernels.cpu.kernels.parts.attention_scratch import attention_scratch_bytes, most_blocks, shared_bytes
 from minfer_kernels.cpu.runner.tape import Place
 from minfer_kernels.cpu.weights.layouts import get_rows_kernel, matmul_kernel
 
@@ -196,9 +196,10 @@ def _contiguous(e: Emitter, node: Node) -> None:
 
 def _attention(e: Emitter, node: Node) -> None:
     q, k, v, positions, window = e.sources(node)
-    _, n_heads, head_dim = node.type.shape
+    rows, n_heads, head_dim = node.type.shape
+    n_cells, n_kv_heads = k.type.shape[0], node.attrs.n_kv_heads
     mode = window_mode(window.type.shape, node.type.shape[0])
-    stride = attention_scratch_bytes(n_heads, node.attrs.n_kv_heads, head_dim)
+    stride = attention_scratch_bytes(n_heads, n_kv_heads, head_dim)
     e.call(
         f"attention.attend[{mode},{k.type.dtype.name}]",
         node,
@@ -209,8 +210,10 @@ def _attention(e: Emitter, node: Node) -> None:
         window=e.at(window),
         scratch=e.scratch(stride),
         scratch_stride=stride,
+        shared=e.shared(shared_bytes(rows, n_cells, n_heads, n_kv_heads, head_dim)),
+        most_blocks=most_blocks(rows, n_cells, n_kv_heads),
         cell_bytes=e.row_stride(k),
-        n_kv_heads=node.attrs.n_kv_heads,
+        n_kv_heads=n_kv_heads,
         scale=node.attrs.scale,
     )
 

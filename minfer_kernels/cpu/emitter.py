@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer_ir.graph import Graph, Node
-from minfer_ir.memory.hazards import Accesses, OpenCalls, accesses_of, private_bytes
+from minfer_ir.memory.hazards import Accesses, OpenCalls, accesses_of, all_bytes, private_bytes
 from minfer_ir.ops.rope import RopeAttrs
 from minfer_ir.runtime.backend import Binding
 from minfer_ir.runtime.host import HostBuffers
@@ -31,10 +31,11 @@ class Emitter:
         tape: TapeBuilder,
         tables: RopeTables,
         scratch: Callable[[int], int],
+        shared: Callable[[int], int],
     ) -> None:
         self.graph, self.weights, self.tables, self.binding = graph, weights, tables, binding
-        self._scratch = scratch
-        self._scratch_taken = 0
+        self._scratch, self._shared = scratch, shared
+        self._scratch_taken, self._shared_taken = 0, False
         self._open = OpenCalls()
         self._buffers, self._tape = buffers, tape
         self._counts: dict[int, NDArray[np.int32]] = {}
@@ -49,10 +50,13 @@ class Emitter:
 
     def _accesses(self, node: Node) -> Accesses:
         found = accesses_of(node, self.graph, self.binding.values)
-        if not self._scratch_taken:
-            return found
-        scratch, self._scratch_taken = private_bytes("scratch", self._scratch_taken), 0
-        return Accesses(found.reads, (*found.writes, scratch))
+        writes = [*found.writes]
+        if self._scratch_taken:
+            writes.append(private_bytes("scratch", self._scratch_taken))
+        if self._shared_taken:
+            writes.append(all_bytes("shared"))
+        self._scratch_taken, self._shared_taken = 0, False
+        return Accesses(found.reads, writes)
 
     def finish(self) -> Tape:
         """The tape."""
@@ -97,6 +101,11 @@ class Emitter:
         """The address of memory that one kernel call may use freely; no value outlives the call."""
         self._scratch_taken = bytes_per_thread
         return Place(self._scratch(bytes_per_thread), "scratch")
+
+    def shared(self, nbytes: int) -> Place:
+        """The address of memory that the threads of one kernel call share; it is zero at first, later as calls left it."""
+        self._shared_taken = True
+        return Place(self._shared(nbytes), "shared")
 
     def count(self, n: int) -> Place:
         """The address of an int32 constant."""

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from cpu_harness import Array
 
+from minfer_ir.formats import Q8A32
+
 f32 = np.float32
 
 
@@ -66,33 +68,84 @@ def softmax(x: Array) -> Array:
     return e / sum_lanes(total + (vectors[-1] if rest else f32(0)))
 
 
+BLOCK = 128
+"""Positions of a KV block."""
+
+
 def attention(q: Array, k: Array, v: Array, scale: float) -> Array:
-    """One head `[dim]` over positions `[n, dim]`, in blocks of 64."""
+    """One head `[dim]` over positions `[n, dim]`; packed cells come as (quants `[n, dim]`, scales `[n, dim / 32]`)."""
     most, total, out = f32(-np.inf), f32(0), np.zeros(len(q), f32)
-    query = lanes(q)
-    for start in range(0, len(k), 64):
-        keys, values = k[start : start + 64].astype(f32), v[start : start + 64].astype(f32)
-        scores = np.array([_score(query, lanes(key)) for key in keys], f32) * f32(scale)
+    n = len(k[0]) if isinstance(k, tuple) else len(k)
+    for start in range(0, n, BLOCK):
+        part = slice(start, start + BLOCK)
+        scores = _scores(q, tuple(a[part] for a in k) if isinstance(k, tuple) else k[part]) * f32(scale)
+        values = _values(tuple(a[part] for a in v) if isinstance(v, tuple) else v[part])
         largest = scores.max()
-        weights = exp(scores - largest)
-        vectors = lanes(weights)
-        sums = np.zeros(8, f32)
-        for w in vectors:
+        weights = exp_weight(scores - largest)
+        sums = np.zeros(16, f32)
+        for w in vectors_of_16(weights):
             sums = sums + w
         block = np.zeros(len(q), f32)
         for weight, value in zip(weights, values, strict=True):
             block = fma(weight, value, block)
         after = max(most, largest)
         with np.errstate(invalid="ignore"):
-            keep, take = exp(np.array([most - after, largest - after]))
-        total = fma(total, keep, sum_lanes(sums) * take)
+            keep, take = exp_weight(np.array([most - after, largest - after]))
+        total = fma(total, keep, sum_of_16(sums) * take)
         out = fma(out, keep, block * take)
         most = after
     return out / total
 
 
-def _score(query: Array, key: Array) -> Any:
-    lane_sums = np.zeros(8, f32)
-    for q, k in zip(query, key, strict=True):
-        lane_sums = fma(q, k, lane_sums)
-    return sum_lanes(lane_sums)
+def exp_weight(x: Array) -> Array:
+    """The exponential of attention's weights, x up to 0."""
+    x = np.asarray(x, f32)
+    magic = f32(12582912.0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        inside = np.maximum(x, f32(-90))
+    shifted = fma(inside, f32(1.44269504088896341), magic)
+    n = shifted - magic
+    r = fma(n, f32(-0.693147182464599609375), inside)
+    p = np.full_like(x, float.fromhex("0x1.0fa77cp-7"))
+    for c in ("0x1.573b4cp-5", "0x1.555a70p-3", "0x1.fffdc2p-2", "0x1.fffff6p-1", "0x1p0"):
+        p = fma(p, r, f32(float.fromhex(c)))
+    return np.where(x < f32(-87), f32(0), p * np.ldexp(f32(1), n.astype(np.int32)))
+
+
+def vectors_of_16(values: Array) -> Array:
+    padded = np.zeros(-(-len(values) // 16) * 16, f32)
+    padded[: len(values)] = values
+    return padded.reshape(-1, 16)
+
+
+def sum_of_16(v: Array) -> Any:
+    return sum_lanes(v[:8] + v[8:])
+
+
+def _scores(q: Array, k: Any) -> Array:
+    if isinstance(k, tuple):
+        return _packed_scores(q, *k)
+    query, scores = vectors_of_16(q), []
+    for key in k.astype(f32):
+        lane_sums = np.zeros(16, f32)
+        for x, y in zip(query, vectors_of_16(key), strict=True):
+            lane_sums = fma(x, y, lane_sums)
+        scores.append(sum_of_16(lane_sums))
+    return np.array(scores, f32)
+
+
+def _packed_scores(q: Array, quants: Array, scales: Array) -> Array:
+    planes = Q8A32.planes(Q8A32.encode(q))
+    scores = np.zeros(len(quants), f32)
+    for b, dq in enumerate(planes.scales):
+        own = slice(32 * b, 32 * b + 32)
+        dots = quants[:, own].astype(np.int32) @ planes.quants[own].astype(np.int32)
+        scores = fma(dq * scales[:, b].astype(f32), dots.astype(f32), scores)
+    return scores
+
+
+def _values(v: Any) -> Array:
+    if not isinstance(v, tuple):
+        return v.astype(f32)
+    quants, scales = v
+    return quants.astype(f32) * np.repeat(scales.astype(f32), 32, axis=1)

@@ -14,16 +14,23 @@ from cpu_harness import BEST, VARIANTS, Array, Runner, gaps_untouched, guarded, 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from minfer_ir.formats import Q8_0_CELL, Q8A32
+from minfer_ir.formats.cells import cell_values
 from minfer_ir.testing.tolerances import ATTENTION
 from minfer_kernels.cpu.compiler.features import Isa
-from minfer_kernels.cpu.kernels.parts.attention_scratch import attention_scratch_bytes
+from minfer_kernels.cpu.kernels.parts.attention_scratch import (
+    COUNTER_BYTES,
+    attention_scratch_bytes,
+    most_blocks,
+    shared_bytes,
+)
 
 Cpu = Mapping[Isa, Runner]
 
 
 @dataclass
 class Problem:
-    """Rows of queries over logical K and V rows; row t attends the first `lengths[t]`."""
+    """Rows of queries over logical K and V rows as stored; row t attends the first `lengths[t]`."""
 
     q: Array
     k: Array
@@ -38,23 +45,33 @@ class Problem:
 
 def draw(seed: int, lengths: list[int], heads: int, kv_heads: int, dim: int, cell_type: str) -> Problem:
     rng = np.random.default_rng(seed)
-    storage = {"f32": np.float32, "f16": np.float16}[cell_type]
     n = max([*lengths, 1])
     q = rng.standard_normal((len(lengths), heads, dim), dtype=np.float32)
-    k = (2 * rng.standard_normal((n, kv_heads * dim))).astype(storage)
-    v = rng.standard_normal((n, kv_heads * dim)).astype(storage)
-    return Problem(q, k, v, lengths, kv_heads)
+    k = 2 * rng.standard_normal((n, kv_heads * dim), dtype=np.float32)
+    v = rng.standard_normal((n, kv_heads * dim), dtype=np.float32)
+    return Problem(q, stored(k, cell_type), stored(v, cell_type), lengths, kv_heads)
+
+
+def stored(values: Array, cell_type: str) -> Array:
+    if cell_type == "q8_0":
+        return Q8_0_CELL.encode(values)
+    return values.astype({"f32": np.float32, "f16": np.float16}[cell_type])
+
+
+CELL_TYPES = {1: "q8_0", 2: "f16", 4: "f32"}
 
 
 def exact(p: Problem) -> Array:
     heads, dim = p.q.shape[1:]
     out = np.zeros(p.q.shape)
+    q = Q8A32.decode(Q8A32.encode(p.q)) if p.k.dtype == np.uint8 else p.q
+    k, v = (cell_values(a).astype(np.float64) for a in (p.k, p.v))
     for t, n in enumerate(p.lengths):
         for h in range(heads if n else 0):
             columns = slice(h * p.n_kv_heads // heads * dim, (h * p.n_kv_heads // heads + 1) * dim)
-            scores = p.k[:n, columns].astype(np.float64) @ p.q[t, h].astype(np.float64) * p.scale
+            scores = k[:n, columns] @ q[t, h].astype(np.float64) * p.scale
             weights = np.exp(scores - scores.max())
-            out[t, h] = weights @ p.v[:n, columns].astype(np.float64) / weights.sum()
+            out[t, h] = weights @ v[:n, columns] / weights.sum()
     return out
 
 
@@ -71,7 +88,8 @@ class Placed:
 
 def scattered(values: Array, cells: Array, total: int) -> Array:
     """The rows in their cells; the other cells hold NaN, which must never reach a result."""
-    region = np.full((total, values.shape[1]), np.nan, values.dtype)
+    nothing = 255 if values.dtype == np.uint8 else np.nan
+    region = np.full((total, values.shape[1]), nothing, values.dtype)
     region[cells] = values
     return guarded(region)
 
@@ -98,12 +116,21 @@ def place(p: Problem, mode: str, shift: int) -> Placed:
 
 
 def attend(
-    runner: Runner, p: Problem, placed: Placed, n_threads: int = 1, gap: int = 0, scratch: Array | None = None
+    runner: Runner,
+    p: Problem,
+    placed: Placed,
+    n_threads: int = 1,
+    gap: int = 0,
+    scratch: Array | None = None,
+    bucket: int | None = None,
 ) -> Array:
     heads, dim = p.q.shape[1:]
     q, out = strided_rows(p.q, gap), strided_rows(np.zeros_like(p.q), gap)
-    scratch_stride = attention_scratch_bytes(heads, p.n_kv_heads, dim)
-    cell_type = {2: "f16", 4: "f32"}[p.k.itemsize]
+    scratch_stride = attention_scratch_bytes(heads, p.n_kv_heads, dim) if scratch is None else scratch.shape[1]
+    cell_type = CELL_TYPES[p.k.itemsize]
+    rows, cells = bucket or len(q), len(placed.k)
+    shared = guarded(np.full(shared_bytes(rows, cells, heads, p.n_kv_heads, dim), 255, np.uint8))
+    shared[:COUNTER_BYTES] = 0
     runner.run(
         f"attention.attend[{placed.mode},{cell_type}]",
         n_threads,
@@ -115,6 +142,8 @@ def attend(
         positions=guarded(np.array(placed.positions, np.int32)),
         window=placed.window,
         scratch=guarded(np.full(n_threads * scratch_stride, 255, np.uint8)) if scratch is None else scratch,
+        shared=shared,
+        most_blocks=most_blocks(rows, cells, p.n_kv_heads),
         q_stride=q.strides[0],
         q_head_stride=4 * dim,
         out_stride=out.strides[0],
@@ -127,16 +156,21 @@ def attend(
         scratch_stride=scratch_stride,
     )
     assert gaps_untouched(out)
+    assert not shared[:COUNTER_BYTES].any()
     return out.copy()
 
 
-GEOMETRIES = [(1, 1, 1), (3, 1, 20), (9, 3, 64), (4, 4, 8), (7, 1, 72), (2, 2, 128)]
-LENGTHS = [[1], [0], [64], [65], [1, 2, 3], [0, 63, 64, 130, 0, 5], list(range(120, 160)), [300] * 3]
+GEOMETRIES = {
+    **dict.fromkeys(("f32", "f16"), [(1, 1, 1), (3, 1, 20), (9, 3, 64), (4, 4, 8), (7, 1, 72), (2, 2, 128)]),
+    "q8_0": [(1, 1, 32), (3, 1, 96), (9, 3, 64), (4, 2, 128), (7, 1, 160), (2, 2, 256)],
+}
+SHAPES = [(cell_type, geometry) for cell_type, geometries in GEOMETRIES.items() for geometry in geometries]
+LENGTHS = [[1], [0], [128], [129], [1, 2, 3], [0, 127, 128, 260, 0, 5], list(range(250, 290)), [600] * 3]
+by_shape = pytest.mark.parametrize(("cell_type", "geometry"), SHAPES, ids=str)
 
 
-@pytest.mark.parametrize("cell_type", ["f32", "f16"])
 @pytest.mark.parametrize("lengths", LENGTHS, ids=lambda n: f"{len(n)}rows{n[-1]}")
-@pytest.mark.parametrize("geometry", GEOMETRIES, ids=lambda g: "x".join(map(str, g)))
+@by_shape
 def test_attention_is_exact_within_tolerance_in_every_mode(
     cpu: Cpu, geometry: tuple[int, int, int], lengths: list[int], cell_type: str
 ) -> None:
@@ -144,32 +178,45 @@ def test_attention_is_exact_within_tolerance_in_every_mode(
     expected = exact(p)
     results = {mode: attend(cpu[BEST], p, place(p, mode, 3), gap=5) for mode in ("causal", "span", "map")}
     np.testing.assert_allclose(
-        results["causal"], expected, rtol=0, atol=ATTENTION.relative(1) * float(np.abs(p.v).max())
+        results["causal"], expected, rtol=0, atol=ATTENTION.relative(1) * float(np.abs(cell_values(p.v)).max())
     )
     assert (results["causal"][np.array(lengths) == 0] == 0).all()
     for mode, result in results.items():
         assert result.tobytes() == results["causal"].tobytes(), mode
 
 
-@pytest.mark.parametrize("cell_type", ["f32", "f16"])
-@pytest.mark.parametrize("geometry", GEOMETRIES, ids=lambda g: "x".join(map(str, g)))
+@by_shape
 def test_attention_follows_its_documented_order_bit_by_bit(
     cpu: Cpu, geometry: tuple[int, int, int], cell_type: str
 ) -> None:
     heads, kv_heads, dim = geometry
-    p = draw(6, [1, 7, 64, 131], *geometry, cell_type)
+    p = draw(6, [1, 7, 128, 261], *geometry, cell_type)
     result = attend(cpu[BEST], p, place(p, "causal", 0))
+    k, v = logical(p.k), logical(p.v)
     for t, n in enumerate(p.lengths):
         for h in range(heads):
             columns = slice(h * kv_heads // heads * dim, (h * kv_heads // heads + 1) * dim)
-            expected = lane_oracle.attention(p.q[t, h], p.k[:n, columns], p.v[:n, columns], p.scale)
+            keys, values = part(k, n, columns), part(v, n, columns)
+            expected = lane_oracle.attention(p.q[t, h], keys, values, p.scale)
             assert result[t, h].tobytes() == expected.tobytes(), (t, h)
 
 
-@pytest.mark.parametrize("cell_type", ["f32", "f16"])
+def logical(stored: Array) -> Any:
+    """Cells as the oracle takes them: float rows, or planes."""
+    return Q8_0_CELL.planes(stored) if stored.dtype == np.uint8 else stored
+
+
+def part(cells: Any, n: int, columns: slice[int, int, None]) -> Any:
+    if not isinstance(cells, tuple):
+        return cells[:n, columns]
+    quants, scales = cells
+    return quants[:n, columns], scales[:n, columns.start // 32 : columns.stop // 32]
+
+
+@pytest.mark.parametrize("cell_type", GEOMETRIES)
 @pytest.mark.parametrize("mode", ["causal", "span", "map"])
 def test_attention_bits_do_not_depend_on_threads_or_instruction_set(cpu: Cpu, mode: str, cell_type: str) -> None:
-    p = draw(2, [5, 70, 0, 131, 64, 200, 199], 6, 3, 24, cell_type)
+    p = draw(2, [5, 140, 0, 261, 128, 400, 399], 6, 3, 32, cell_type)
     placed = place(p, mode, 0)
     reference, *others = [attend(cpu[isa], p, placed, n).tobytes() for isa, n in VARIANTS]
     assert [o == reference for o in others] == [True] * len(others)
@@ -177,15 +224,15 @@ def test_attention_bits_do_not_depend_on_threads_or_instruction_set(cpu: Cpu, mo
 
 @settings(max_examples=40, deadline=None)
 @given(
-    lengths=st.lists(st.integers(0, 200), min_size=1, max_size=40),
-    geometry=st.sampled_from(GEOMETRIES),
-    cell_type=st.sampled_from(["f32", "f16"]),
+    lengths=st.lists(st.integers(0, 400), min_size=1, max_size=40),
+    shape=st.sampled_from(SHAPES),
     mode=st.sampled_from(["causal", "span", "map"]),
     seed=st.integers(0, 9),
 )
 def test_rows_alone_equal_rows_together(
-    cpu: Cpu, lengths: list[int], geometry: tuple[int, int, int], cell_type: str, mode: str, seed: int
+    cpu: Cpu, lengths: list[int], shape: tuple[str, tuple[int, int, int]], mode: str, seed: int
 ) -> None:
+    cell_type, geometry = shape
     p = draw(seed, lengths, *geometry, cell_type)
     together = attend(cpu[BEST], p, place(p, mode, 1), n_threads=2)
     row = seed % len(lengths)
@@ -234,8 +281,11 @@ def test_any_runs_equal_the_same_cells_in_order(cpu: Cpu, rows: list[list[tuple[
         assert attend(cpu[BEST], alone, place(alone, "span", 0)).tobytes() == together[row].tobytes()
 
 
-def test_every_thread_works_in_its_own_scratch(cpu: Cpu) -> None:
-    p = draw(5, [70] * 64, 4, 2, 16, "f16")
-    scratch = np.full((3, attention_scratch_bytes(4, 2, 16)), 255, np.uint8)
+@pytest.mark.parametrize("cell_type", GEOMETRIES)
+@pytest.mark.parametrize("lengths", [[300], [300] * 64], ids=len)
+def test_every_thread_stays_in_its_own_scratch(cpu: Cpu, lengths: list[int], cell_type: str) -> None:
+    p = draw(5, lengths, 6, 2, 96, cell_type)
+    need = attention_scratch_bytes(6, 2, 96)
+    scratch = np.full((3, need + 64), 255, np.uint8)
     attend(cpu[BEST], p, place(p, "causal", 0), 3, scratch=scratch)
-    assert (scratch != 255).any(axis=1).all()
+    assert (scratch[:, need:] == 255).all() and (scratch[:, :need] != 255).any()

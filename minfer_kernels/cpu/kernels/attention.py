@@ -1,236 +1,196 @@
 """Softmax attention over KV cells; `parts/attention_blocks.py` states the order of its arithmetic.
 
-`attend[window,cells]`: the window mode (`causal`, `span`, `map`) and the cell type (`f32`, `f16`).
+`attend[window,cells]`: the window mode (`causal`, `span`, `map`) and the cell type (`f32`, `f16`, `q8_0`).
 
-A work item is a tile of rows and one KV head with the query heads that share it; when items are few against
-the threads, one query head. Rows of a tile that share a window also share each block of K and V, widened into
-scratch once; a block that few queries read is read from its cells directly. None of this touches a result.
+Many rows: a work item is a tile of rows and one KV head with the query heads that share it, walking the blocks. A few
+rows: an item is one block and some KV heads of the rows that share its cells; it leaves each head's result over the
+block in shared memory, and whoever finishes the last block of those heads merges them. Threads take items as they come,
+long ones first. None of this touches a result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from minfer_kernels.cpu.compiler.kernel import F32, Int, Kernel, Ptr, kernel, kernel_family
-from minfer_kernels.cpu.kernels.parts.attention_blocks import (
-    NEGATIVE_INFINITY,
-    block_scores,
-    block_weights,
-    merge_state,
-    merge_values,
-    start_state,
+from minfer_kernels.cpu.kernels.parts.attention_blocks import merge_state, merge_values, start_state, write_result
+from minfer_kernels.cpu.kernels.parts.attention_scratch import (
+    BLOCK,
+    COUNTER_BYTES,
+    COUNTER_STRIDE,
+    QUERIES,
+    SPLIT_ROWS,
 )
-from minfer_kernels.cpu.kernels.parts.attention_scratch import BLOCK, QUERIES
+from minfer_kernels.cpu.kernels.parts.attention_tile import tile_of, value_row
 from minfer_kernels.cpu.kernels.parts.rows import ceil_div
-from minfer_kernels.cpu.kernels.parts.windows import Window, window_functions
-from minfer_kernels.cpu.simd import (
-    f32,
-    inline,
-    larger,
-    load_f16x8,
-    load_f16x8_partial,
-    load_f32,
-    load_f32x8,
-    load_f32x8_partial,
-    load_i32,
-    smaller,
-    splat_f32x8,
-    store_f32x8,
-    store_f32x8_partial,
-)
+from minfer_kernels.cpu.kernels.parts.windows import row_sharing, window_functions
+from minfer_kernels.cpu.simd import inline, larger, load_i32, smaller
+from minfer_kernels.cpu.simd.atomics import atomic_add, atomic_store
 
-# Fewer queries than this read a block from its cells: widening it first would not pay.
-QUERIES_WORTH_STAGING = 3
+WriteResult = Callable[..., None]
 
-
-@inline
-def load_f32x8_start(p: int, n: int) -> Any:
-    """The first n float32, zeros in the other lanes."""
-    return load_f32x8_partial(p, n, 0.0)
-
-
-@inline
-def start_query(query: int, head_dim: int, elements: int, state: int, result: int) -> None:
-    """A head's elements padded with zeros to whole vectors, and nothing attended yet."""
-    for i in range(0, head_dim, 8):
-        store_f32x8(elements + 4 * i, load_f32x8_partial(query + 4 * i, smaller(8, head_dim - i), 0.0))
-    start_state(state, result, ceil_div(head_dim, 8))
-
-
-@inline
-def write_result(values: int, state: int, out: int, head_dim: int) -> None:
-    """O / L, or zeros where the window was empty."""
-    total = load_f32(state + 4)
-    empty = load_f32(state) == NEGATIVE_INFINITY and total == 0.0
-    divisor = splat_f32x8(f32(1.0) if empty else total)
-    for i in range(0, head_dim, 8):
-        store_f32x8_partial(out + 4 * i, smaller(8, head_dim - i), load_f32x8(values + 4 * i) / divisor)
+# Fewer items than this for each thread leave some idle at the end.
+ITEMS_PER_THREAD = 4
+ALL_BLOCKS = 1 << 40
 
 
 @kernel_family
 def attend(mode: str, cell_type: str) -> Kernel:
     """Attention of rows q `[rows, n_heads, head_dim]` over regions k and v of cells `[n_kv_heads * head_dim]`."""
-    tile = _tile_attention(mode, cell_type)
+    return attention_kernel(mode, cell_type, write_result)
+
+
+def attention_kernel(mode: str, cell_type: str, write: WriteResult) -> Kernel:
+    """The kernel that ends every head with `write(values, state, out, head_dim)`."""
+    tile, merge_heads = tile_of(mode, cell_type, write), _merge_heads(mode, write)
+    count_blocks, group_blocks = _count_blocks(mode), _group_blocks(mode)
+    _, sharing_end = row_sharing(window_functions(mode))
 
     @kernel
     def attend(
-        q: Ptr, k: Ptr, v: Ptr, out: Ptr, rows_at: Ptr, positions: Ptr, window: Ptr, scratch: Ptr,
+        q: Ptr, k: Ptr, v: Ptr, out: Ptr, rows_at: Ptr, positions: Ptr, window: Ptr, scratch: Ptr, shared: Ptr,
         q_stride: Int, q_head_stride: Int, out_stride: Int, out_head_stride: Int, cell_bytes: Int,
-        n_heads: Int, n_kv_heads: Int, head_dim: Int, scale: F32, scratch_stride: Int, tid: Int, n_threads: Int,
+        n_heads: Int, n_kv_heads: Int, head_dim: Int, scale: F32, scratch_stride: Int, most_blocks: Int,
+        tid: Int, n_threads: Int,
     ) -> None:  # fmt: skip
         rows = load_i32(rows_at)
+        own = scratch + tid * scratch_stride
         group = n_heads // n_kv_heads
-        tile_rows = larger(1, QUERIES // group)
-        tiles = ceil_div(rows, tile_rows)
-        heads = group
-        if tiles * n_kv_heads < 4 * n_threads and tiles * n_kv_heads % n_threads != 0:
-            heads = 1
-        units = n_heads // heads
-        # Round robin: under a causal window later tiles take longer.
-        for item in range(tid, tiles * units, n_threads):
-            first_row, head = item // units * tile_rows, item % units * heads
-            tile(
-                q + head * q_head_stride, k, v, out + head * out_head_stride, positions, window,
-                scratch + tid * scratch_stride, q_stride, q_head_stride, out_stride, out_head_stride, cell_bytes,
-                head_dim, scale, head // group, heads, larger(QUERIES, group),
-                first_row, smaller(first_row + tile_rows, rows),
-            )  # fmt: skip
+        slots = ceil_div(larger(QUERIES, group), 4) * 4
+        blocks = count_blocks(window, positions, rows, most_blocks) if n_threads > 1 and rows <= SPLIT_ROWS else 0
+        split = blocks > 1
+        tile_rows, heads = rows_together(rows, group, n_kv_heads, n_threads), heads_together(
+            rows, group, n_kv_heads, n_threads
+        )
+        shares = shares_of(n_kv_heads, blocks, n_threads) if split else n_heads // heads
+        items = (blocks if split else ceil_div(rows, tile_rows)) * shares
+        partial = 64 + value_row(head_dim)
+        partials = shared + COUNTER_BYTES
+        item = atomic_add(shared, 1)
+        while item < items:
+            part, share = item // shares, item % shares
+            if split:
+                number, row, block, own_blocks = 0, 0, part, 0
+                end = sharing_end(window, positions, row, rows)
+                own_blocks = group_blocks(window, positions, row, end)
+                while block >= own_blocks:
+                    block -= own_blocks
+                    number, row = number + 1, end
+                    end = sharing_end(window, positions, row, rows)
+                    own_blocks = group_blocks(window, positions, row, end)
+                heads = n_heads // shares
+                first, last = block, block + 1
+            else:
+                # Under a causal window later tiles take longer.
+                number, own_blocks, block = 0, 0, 0
+                row = (ceil_div(rows, tile_rows) - 1 - part) * tile_rows
+                end = smaller(row + tile_rows, rows)
+                first, last = 0, ALL_BLOCKS
+            together = smaller(heads, group)
+            start = row
+            for head in range(share * heads, (share + 1) * heads, together):
+                row = start
+                while row < end:
+                    stop = sharing_end(window, positions, row, end)
+                    tile(
+                        q + head * q_head_stride, k, v, out + head * out_head_stride, positions, window, own, q_stride,
+                        q_head_stride, out_stride, out_head_stride, cell_bytes, n_kv_heads * head_dim, head_dim, scale,
+                        head // group, together, slots, row, stop, first, last, split,
+                        partials + ((row * n_heads + head) * most_blocks + block) * partial,
+                        n_heads * most_blocks * partial, most_blocks * partial,
+                    )  # fmt: skip
+                    row = stop
+            if split:
+                done = shared + 2 * COUNTER_STRIDE + 8 * (number * shares + share)
+                if atomic_add(done, 1) == own_blocks - 1:
+                    atomic_store(done, 0)
+                    merge_heads(
+                        partials, positions, window, own, out, out_stride, out_head_stride, n_heads, head_dim,
+                        most_blocks, start, end, share * heads, (share + 1) * heads,
+                    )  # fmt: skip
+            item = atomic_add(shared, 1)
+        # Whoever leaves last makes the counters ready for the next call.
+        if atomic_add(shared + COUNTER_STRIDE, 1) == n_threads - 1:
+            atomic_store(shared, 0)
+            atomic_store(shared + COUNTER_STRIDE, 0)
 
     return attend
 
 
-def _tile_attention(mode: str, cell_type: str) -> Callable[..., None]:
-    """The attention of rows [row, end) and `heads` query heads of one KV head."""
+@inline
+def rows_together(rows: int, group: int, n_kv_heads: int, n_threads: int) -> int:
+    """Rows of a tile: as many as share a staged block, fewer where threads would go without."""
+    tile_rows = larger(1, QUERIES // group)
+    while tile_rows > 4 and ceil_div(rows, tile_rows) * n_kv_heads < ITEMS_PER_THREAD * n_threads:
+        tile_rows = (tile_rows + 1) // 2
+    return tile_rows
+
+
+@inline
+def heads_together(rows: int, group: int, n_kv_heads: int, n_threads: int) -> int:
+    """Query heads of an item: those of a KV head, or one where a single row leaves threads without."""
+    alone = rows == 1 and n_kv_heads < ITEMS_PER_THREAD * n_threads and n_kv_heads % n_threads != 0
+    return 1 if alone else group
+
+
+@inline
+def shares_of(n_kv_heads: int, blocks: int, n_threads: int) -> int:
+    """Parts that the KV heads of a block are cut into: as many threads then merge, and none waits for work."""
+    shares = smaller(n_kv_heads, larger(n_threads, ceil_div(ITEMS_PER_THREAD * n_threads, blocks)))
+    return shares if n_kv_heads % shares == 0 else n_kv_heads
+
+
+def _group_blocks(mode: str) -> Callable[..., int]:
     functions = window_functions(mode)
-    length, cell, run_left, _ = functions
-    score_queries, value_queries = _block_passes(functions)
-    longest_sharing, sharing_end = _row_sharing(functions)
-    load, load_start, element = {
-        "f32": (load_f32x8, load_f32x8_start, 4),
-        "f16": (load_f16x8, load_f16x8_partial, 2),
-    }[cell_type]
-
-    @inline
-    def stage(
-        region: int, cell_bytes: int, window: int, row: int, block: int, held: int, head_dim: int, to: int
-    ) -> None:
-        """Cells of `held` logical positions from `block` widened to `to`, one after the other."""
-        padded = ceil_div(head_dim, 8) * 32
-        whole = head_dim // 8 * 8
-        for i in range(held):
-            source, target = region + cell(window, row, block + i) * cell_bytes, to + i * padded
-            for j in range(0, whole, 8):
-                store_f32x8(target + 4 * j, load(source + element * j))
-            if whole != head_dim:
-                store_f32x8(target + 4 * whole, load_start(source + element * whole, head_dim - whole))
-
-    @inline
-    def tile(
-        q: int, k: int, v: int, out: int, positions: int, window: int, staged: int, q_stride: int,
-        q_head_stride: int, out_stride: int, out_head_stride: int, cell_bytes: int, head_dim: int, scale: Any,
-        kv_head: int, heads: int, queries: int, first_row: int, end: int,
-    ) -> None:  # fmt: skip
-        steps = ceil_div(head_dim, 8)
-        scores = staged + 32 * BLOCK * steps
-        elements = scores + 4 * BLOCK * queries
-        results = elements + 32 * steps * queries
-        states = results + 32 * steps * queries
-        keys, values = k + kv_head * head_dim * element, v + kv_head * head_dim * element
-        row = first_row
-        while row < end:
-            stop = sharing_end(window, positions, row, end)
-            longest = longest_sharing(window, positions, row, stop)
-            n = (stop - row) * heads
-            for m in range(n):
-                query = q + (row + m // heads) * q_stride + m % heads * q_head_stride
-                start_query(query, head_dim, elements + 32 * steps * m, states + 16 * m, results + 32 * steps * m)
-            attended = length(window, positions, longest)
-            for block in range(0, attended, BLOCK):
-                held = smaller(BLOCK, attended - block)
-                few = element == 4 or n < QUERIES_WORTH_STAGING
-                if few and head_dim % 8 == 0 and run_left(window, positions, longest, block) >= held:
-                    first = cell(window, longest, block) * cell_bytes
-                    score_queries(
-                        load, element, keys + first, cell_bytes, positions, window, block, row, heads, n, steps,
-                        scale, elements, scores, states,
-                    )  # fmt: skip
-                    value_queries(
-                        load, element, values + first, cell_bytes, positions, window, block, row, heads, n, steps,
-                        scores, states, results,
-                    )  # fmt: skip
-                else:
-                    stage(keys, cell_bytes, window, longest, block, held, head_dim, staged)
-                    score_queries(
-                        load_f32x8, 4, staged, 32 * steps, positions, window, block, row, heads, n, steps,
-                        scale, elements, scores, states,
-                    )  # fmt: skip
-                    stage(values, cell_bytes, window, longest, block, held, head_dim, staged)
-                    value_queries(
-                        load_f32x8, 4, staged, 32 * steps, positions, window, block, row, heads, n, steps,
-                        scores, states, results,
-                    )  # fmt: skip
-            for m in range(n):
-                to = out + (row + m // heads) * out_stride + m % heads * out_head_stride
-                write_result(results + 32 * steps * m, states + 16 * m, to, head_dim)
-            row = stop
-
-    return tile
-
-
-def _block_passes(functions: Window) -> tuple[Callable[..., None], Callable[..., None]]:
-    """One block for `n` queries, `heads` to a row from `row` on: the scores, then the values."""
     length = functions.length
+    longest_sharing, _ = row_sharing(functions)
 
     @inline
-    def score_queries(
-        load: Any, element: int, keys: int, stride: int, positions: int, window: int, block: int, row: int,
-        heads: int, n: int, steps: int, scale: Any, elements: int, scores: int, states: int,
+    def group_blocks(window: int, positions: int, row: int, stop: int) -> int:
+        """Blocks of rows that share their cells; one where all windows are empty, so that somebody writes zeros."""
+        return larger(1, ceil_div(length(window, positions, longest_sharing(window, positions, row, stop)), BLOCK))
+
+    return group_blocks
+
+
+def _count_blocks(mode: str) -> Callable[..., int]:
+    group_blocks = _group_blocks(mode)
+    _, sharing_end = row_sharing(window_functions(mode))
+
+    @inline
+    def count_blocks(window: int, positions: int, rows: int, most: int) -> int:
+        """Blocks of all groups of rows that share their cells; 0 where one has more than `most`."""
+        total, row = 0, 0
+        while row < rows:
+            stop = sharing_end(window, positions, row, rows)
+            blocks = group_blocks(window, positions, row, stop)
+            if blocks > most:
+                return 0
+            total += blocks
+            row = stop
+        return total
+
+    return count_blocks
+
+
+def _merge_heads(mode: str, write: WriteResult) -> Callable[..., None]:
+    length = window_functions(mode).length
+
+    @inline
+    def merge_heads(
+        partials: int, positions: int, window: int, own: int, out: int, out_stride: int, out_head_stride: int,
+        n_heads: int, head_dim: int, most_blocks: int, row: int, end: int, head: int, last: int,
     ) -> None:  # fmt: skip
-        """Weights of the block's cells for every query, and the state after it."""
-        for m in range(n):
-            count = smaller(BLOCK, length(window, positions, row + m // heads) - block)
-            if count > 0:
-                query, own = elements + 32 * steps * m, scores + 4 * BLOCK * m
-                most = block_scores(load, element, query, keys, stride, count, steps, scale, own)
-                merge_state(states + 16 * m, most, block_weights(own, count, most))
+        """Heads [head, last) of rows [row, end) from their blocks, ascending."""
+        state, result, vectors = own, own + 64, value_row(head_dim) // 64
+        partial = 64 + value_row(head_dim)
+        for at in range(row, end):
+            for h in range(head, last):
+                start_state(state, result, vectors)
+                for block in range(ceil_div(length(window, positions, at), BLOCK)):
+                    found = partials + ((at * n_heads + h) * most_blocks + block) * partial
+                    merge_state(state, found)
+                    merge_values(state, found + 64, result, vectors)
+                write(result, state, out + at * out_stride + h * out_head_stride, head_dim)
 
-    @inline
-    def value_queries(
-        load: Any, element: int, values: int, stride: int, positions: int, window: int, block: int, row: int,
-        heads: int, n: int, steps: int, scores: int, states: int, results: int,
-    ) -> None:  # fmt: skip
-        """The block's values merged into every query's result."""
-        for m in range(n):
-            count = smaller(BLOCK, length(window, positions, row + m // heads) - block)
-            if count > 0:
-                own, result = scores + 4 * BLOCK * m, results + 32 * steps * m
-                merge_values(load, element, own, values, stride, count, steps, states + 16 * m, result)
-
-    return score_queries, value_queries
-
-
-def _row_sharing(functions: Window) -> tuple[Callable[..., int], Callable[..., int]]:
-    """Which rows of a tile resolve the positions they have in common to the same cells."""
-    length, _, _, shares = functions
-
-    @inline
-    def longest_sharing(window: int, positions: int, row: int, stop: int) -> int:
-        """Of rows [row, stop) that share their cells, the one that attends the most."""
-        longest = row
-        for other in range(row + 1, stop):
-            if length(window, positions, other) > length(window, positions, longest):
-                longest = other
-        return longest
-
-    @inline
-    def sharing_end(window: int, positions: int, row: int, end: int) -> int:
-        """The end of the rows from `row` on that share their cells with all before them."""
-        longest, stop = row, row + 1
-        while stop < end and shares(window, longest, stop):
-            if length(window, positions, stop) > length(window, positions, longest):
-                longest = stop
-            stop += 1
-        return stop
-
-    return longest_sharing, sharing_end
+    return merge_heads

@@ -59,7 +59,7 @@ def _load_f16(width: Width) -> Op:
     @op(width.f32, i64, name=f"load_f16x{width.n}")
     def emit(b: ir.IRBuilder, p: Any) -> Any:
         """A vector of float16, widened exactly."""
-        return _widen_f16_portable(b, load(b, p, width.of(I16), 2))
+        return widen_f16(b, load(b, p, width.of(I16), 2))
 
     @emit.variant(Isa.AVX2)
     def with_f16c(b: ir.IRBuilder, p: Any) -> Any:
@@ -158,7 +158,7 @@ def _load_f16_partial(width: Width) -> Op:
     @op(width.f32, i64, i64, name=f"load_f16x{width.n}_partial")
     def emit(b: ir.IRBuilder, p: Any, n: Any) -> Any:
         """The first n float16 at p, widened; zeros in the other lanes."""
-        return _widen_f16_portable(b, _masked_load(b, p, n, const(width.of(I16), 0), 2))
+        return widen_f16(b, _masked_load(b, p, n, const(width.of(I16), 0), 2))
 
     @emit.variant(Isa.AVX2)
     def with_f16c(b: ir.IRBuilder, p: Any, n: Any) -> Any:
@@ -219,7 +219,7 @@ def _masked_store(b: ir.IRBuilder, p: Any, n: Any, x: Any, align: int) -> None:
     call(b, name, ir.VoidType(), x, pointer(b, p, x.type), ir.Constant(I32, align), _first_lanes(b, n, x.type.count))
 
 
-def _widen_f16_portable(b: ir.IRBuilder, bits: Any) -> Any:
+def widen_f16(b: ir.IRBuilder, bits: Any) -> Any:
     """float16 bits to float32 by integer arithmetic, as vcvtph2ps does it: exact, NaNs made quiet."""
     ints, floats = as_lanes(bits.type, I32), as_lanes(bits.type, F32)
     h = b.zext(bits, ints)

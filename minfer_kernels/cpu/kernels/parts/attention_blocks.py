@@ -1,154 +1,127 @@
-"""One KV block of attention for one query: scores, softmax within the block, values, and the merge.
+"""The arithmetic of attention over one KV block, and of merging blocks: the order that every path keeps.
 
-A block is 64 logical positions. Its canonical order, whatever the threads, rows or cells:
+A block is 128 logical positions. Its canonical order, whatever the threads, rows, tiles or cells:
 
-- score of a cell: lane l multiplies and adds elements l, l + 8, ... of the head (fused, ascending), the lanes add
-  by the tree of `sum_lanes`, the sum times `scale`;
-- m = the largest score; weights exp(score - m); their sum by lanes l, l + 8, ... and the tree; absent cells count 0;
-- values: every element a chain of fused multiply-adds over the cells, ascending, from 0;
-- merge into (M, L, O): N = max(M, m), a = exp(M - N), b = exp(m - N), L = L a + l b (fused), O = O a + o b (fused).
+- score of a float cell: lane l of sixteen multiplies and adds elements l, l + 16, ... of the head (fused, ascending),
+  the lanes add by the tree of `sum_lanes`, the sum times `scale`;
+- score of a packed cell: a chain over blocks of 32 elements, ascending from 0, of fma(dq * dk, float(integer dot), s),
+  then times `scale`; dq and the query's quants are those of Q8A32;
+- m = the largest score; weights `exp_weight`(score - m); their sum by lanes l, l + 16, ... and the tree; absent cells
+  count 0;
+- values: every element a chain of fused multiply-adds over the cells, ascending, from 0; a packed value is d * q, exact;
+- merge into (M, L, O): N = max(M, m), a = exp_weight(M - N), b = exp_weight(m - N), L = L a + l b (fused),
+  O = O a + o b (fused), blocks ascending from (-inf, 0, 0).
 
-The result is O / L.
+The result is O / L. A block's (m, l, o) depends on no other block, so blocks may be computed anywhere and merged later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from minfer_kernels.cpu.kernels.parts.attention_tiles import exp_weight
 from minfer_kernels.cpu.simd import (
-    exp,
     f32,
     first_lane,
-    first_lanes,
+    first_lanes16,
     fma,
     inline,
     larger_f32,
     load_f32,
-    load_f32x8,
+    load_f32x16,
     max_lanes,
     maximum,
     select,
     smaller,
-    splat_f32x8,
+    splat_f32x16,
     store_f32,
-    store_f32x8,
+    store_f32x16,
+    store_f32x16_partial,
     sum_lanes,
-    sum_lanes_of_8,
 )
 
 NEGATIVE_INFINITY = float(-np.inf)
 
-Loader = Callable[[int], Any]
-
 
 @inline
-def block_scores(
-    load: Any, element: int, query: int, keys: int, stride: int, count: int, steps: int, scale: Any, scores: int
-) -> Any:
-    """Scores of `count` cells (at `keys`, `stride` bytes apart) to `scores`, -inf to the next multiple of 8; the max.
-
-    `load` reads eight elements of `element` bytes; a head has `steps` vectors. Cells past `count` up to a multiple
-    of 8 are read from the last one, so nothing beyond the window is touched.
-    """
-    nothing = splat_f32x8(NEGATIVE_INFINITY)
+def block_weights(scores: int, count: int, state: int) -> None:
+    """Scores of `count` cells to weights in place; their maximum and sum to `state`."""
+    nothing = splat_f32x16(NEGATIVE_INFINITY)
+    whole, rest = count // 16 * 16, count % 16
+    last = scores + 4 * whole
     largest = nothing
-    for first in range(0, count, 8):
-        last = count - 1
-        k0 = keys + first * stride
-        k1, k2 = keys + smaller(first + 1, last) * stride, keys + smaller(first + 2, last) * stride
-        k3, k4 = keys + smaller(first + 3, last) * stride, keys + smaller(first + 4, last) * stride
-        k5, k6 = keys + smaller(first + 5, last) * stride, keys + smaller(first + 6, last) * stride
-        k7 = keys + smaller(first + 7, last) * stride
-        s0 = splat_f32x8(0.0)
-        s1, s2, s3, s4, s5, s6, s7 = s0, s0, s0, s0, s0, s0, s0
-        for i in range(steps):
-            q = load_f32x8(query + 32 * i)
-            at = 8 * element * i
-            s0 = fma(q, load(k0 + at), s0)
-            s1 = fma(q, load(k1 + at), s1)
-            s2 = fma(q, load(k2 + at), s2)
-            s3 = fma(q, load(k3 + at), s3)
-            s4 = fma(q, load(k4 + at), s4)
-            s5 = fma(q, load(k5 + at), s5)
-            s6 = fma(q, load(k6 + at), s6)
-            s7 = fma(q, load(k7 + at), s7)
-        s = sum_lanes_of_8(s0, s1, s2, s3, s4, s5, s6, s7) * splat_f32x8(scale)
-        if count - first < 8:
-            s = select(first_lanes(count - first), s, nothing)
-        store_f32x8(scores + 4 * first, s)
-        largest = maximum(s, largest)
-    return max_lanes(largest)
+    for i in range(0, whole, 16):
+        largest = maximum(load_f32x16(scores + 4 * i), largest)
+    if rest != 0:
+        largest = maximum(select(first_lanes16(rest), load_f32x16(last), nothing), largest)
+    most = max_lanes(largest)
+    shift = splat_f32x16(most)
+    zero = splat_f32x16(0.0)
+    total = zero
+    for i in range(0, whole, 16):
+        weight = exp_weight(load_f32x16(scores + 4 * i) - shift)
+        store_f32x16(scores + 4 * i, weight)
+        total += weight
+    if rest != 0:
+        weight = select(first_lanes16(rest), exp_weight(load_f32x16(last) - shift), zero)
+        store_f32x16(last, weight)
+        total += weight
+    store_f32(state, most)
+    store_f32(state + 4, sum_lanes(total))
 
 
 @inline
-def block_weights(scores: int, count: int, largest: Any) -> Any:
-    """Scores to exp(score - largest) in place; returns their sum."""
-    shift = splat_f32x8(largest)
-    total = splat_f32x8(0.0)
-    for first in range(0, count, 8):
-        e = exp(load_f32x8(scores + 4 * first) - shift)
-        store_f32x8(scores + 4 * first, e)
-        total += e
-    return sum_lanes(total)
-
-
-@inline
-def merge_values(
-    load: Any, element: int, weights: int, values: int, stride: int, count: int, steps: int, state: int, out: int
-) -> None:
-    """O = O a + (sum of weight * value over the cells) b, over `steps` vectors of a head."""
-    old, new = splat_f32x8(load_f32(state + 8)), splat_f32x8(load_f32(state + 12))
-    zero = splat_f32x8(0.0)
-    wide = steps // 8 * 8
-    for i in range(0, wide, 8):
-        o0, o1, o2, o3, o4, o5, o6, o7 = zero, zero, zero, zero, zero, zero, zero, zero
-        column = values + 8 * element * i
-        for c in range(count):
-            w = splat_f32x8(load_f32(weights + 4 * c))
-            v = column + c * stride
-            o0, o1 = fma(w, load(v), o0), fma(w, load(v + 8 * element), o1)
-            o2, o3 = fma(w, load(v + 16 * element), o2), fma(w, load(v + 24 * element), o3)
-            o4, o5 = fma(w, load(v + 32 * element), o4), fma(w, load(v + 40 * element), o5)
-            o6, o7 = fma(w, load(v + 48 * element), o6), fma(w, load(v + 56 * element), o7)
-        at = out + 32 * i
-        store_f32x8(at, fma(load_f32x8(at), old, o0 * new))
-        store_f32x8(at + 32, fma(load_f32x8(at + 32), old, o1 * new))
-        store_f32x8(at + 64, fma(load_f32x8(at + 64), old, o2 * new))
-        store_f32x8(at + 96, fma(load_f32x8(at + 96), old, o3 * new))
-        store_f32x8(at + 128, fma(load_f32x8(at + 128), old, o4 * new))
-        store_f32x8(at + 160, fma(load_f32x8(at + 160), old, o5 * new))
-        store_f32x8(at + 192, fma(load_f32x8(at + 192), old, o6 * new))
-        store_f32x8(at + 224, fma(load_f32x8(at + 224), old, o7 * new))
-    for i in range(wide, steps):
-        o = zero
-        column = values + 8 * element * i
-        for c in range(count):
-            o = fma(splat_f32x8(load_f32(weights + 4 * c)), load(column + c * stride), o)
-        at = out + 32 * i
-        store_f32x8(at, fma(load_f32x8(at), old, o * new))
-
-
-@inline
-def merge_state(state: int, largest: Any, total: Any) -> None:
-    """Merge a block's (max, sum) into M and L at `state`; the factors a and b follow them there."""
-    before = load_f32(state)
+def merge_state(state: int, block: int) -> None:
+    """Merge a block's maximum and sum (at `block`) into M and L at `state`; the factors a and b follow them there."""
+    before, largest = load_f32(state), load_f32(block)
     after = larger_f32(before, largest)
-    keep = first_lane(exp(splat_f32x8(before - after)))
-    take = first_lane(exp(splat_f32x8(largest - after)))
+    keep = first_lane(exp_weight(splat_f32x16(before - after)))
+    take = first_lane(exp_weight(splat_f32x16(largest - after)))
     store_f32(state, after)
-    sums = fma(splat_f32x8(load_f32(state + 4)), splat_f32x8(keep), splat_f32x8(total * take))
-    store_f32(state + 4, first_lane(sums))
+    added = splat_f32x16(load_f32(block + 4) * take)
+    store_f32(state + 4, first_lane(fma(splat_f32x16(load_f32(state + 4)), splat_f32x16(keep), added)))
     store_f32(state + 8, keep)
     store_f32(state + 12, take)
 
 
 @inline
-def start_state(state: int, out: int, steps: int) -> None:
+def merge_values(state: int, block: int, result: int, vectors: int) -> None:
+    """O = O a + o b, with the factors that `merge_state` left."""
+    keep, take = splat_f32x16(load_f32(state + 8)), splat_f32x16(load_f32(state + 12))
+    for i in range(vectors):
+        at = result + 64 * i
+        store_f32x16(at, fma(load_f32x16(at), keep, load_f32x16(block + 64 * i) * take))
+
+
+@inline
+def start_state(state: int, result: int, vectors: int) -> None:
     """Nothing seen yet: M = -inf, L = 0, O = 0."""
     store_f32(state, f32(NEGATIVE_INFINITY))
     store_f32(state + 4, f32(0.0))
-    for i in range(steps):
-        store_f32x8(out + 32 * i, splat_f32x8(0.0))
+    clear(result, vectors)
+
+
+@inline
+def clear(p: int, vectors: int) -> None:
+    """Zeros."""
+    for i in range(vectors):
+        store_f32x16(p + 64 * i, splat_f32x16(0.0))
+
+
+@inline
+def copy(source: int, target: int, vectors: int) -> None:
+    """Vectors as they are."""
+    for i in range(vectors):
+        store_f32x16(target + 64 * i, load_f32x16(source + 64 * i))
+
+
+@inline
+def write_result(values: int, state: int, out: int, head_dim: int) -> None:
+    """O / L of one head to `head_dim` float32, or zeros where the window was empty."""
+    total = load_f32(state + 4)
+    empty = load_f32(state) == NEGATIVE_INFINITY and total == 0.0
+    divisor = splat_f32x16(f32(1.0) if empty else total)
+    for i in range(0, head_dim, 16):
+        store_f32x16_partial(out + 4 * i, smaller(16, head_dim - i), load_f32x16(values + 4 * i) / divisor)

@@ -135,3 +135,29 @@ def map_shares(window: int, row: int, other: int) -> bool:
 CAUSAL = Window(causal_length, causal_cell, causal_run_left, causal_shares)
 SPAN = Window(span_length, span_cell, span_run_left, span_shares)
 MAP = Window(map_length, map_cell, map_run_left, map_shares)
+
+
+def row_sharing(functions: Window) -> tuple[Callable[..., int], Callable[..., int]]:
+    """Which rows of a tile resolve the positions they have in common to the same cells."""
+    length, _, _, shares = functions
+
+    @inline
+    def longest_sharing(window: int, positions: int, row: int, stop: int) -> int:
+        """Of rows [row, stop) that share their cells, the one that attends the most."""
+        longest = row
+        for other in range(row + 1, stop):
+            if length(window, positions, other) > length(window, positions, longest):
+                longest = other
+        return longest
+
+    @inline
+    def sharing_end(window: int, positions: int, row: int, end: int) -> int:
+        """The end of the rows from `row` on that share their cells with all before them."""
+        longest, stop = row, row + 1
+        while stop < end and shares(window, longest, stop):
+            if length(window, positions, stop) > length(window, positions, longest):
+                longest = stop
+            stop += 1
+        return stop
+
+    return longest_sharing, sharing_end
