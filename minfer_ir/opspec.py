@@ -105,7 +105,8 @@ class Op(ABC):
     def reference(self, *args: Any, **kwargs: Any) -> Array:
         """(attrs, *operand arrays) to the value in numpy.
 
-        Block-format operands arrive decoded to float32, those named in `stored` as they are; the caller encodes the result.
+        Block-format operands arrive decoded to float32, those named in `stored` as they are; the caller encodes the
+        result.
         """
 
     def cost(self, *args: Any, **kwargs: Any) -> Cost:

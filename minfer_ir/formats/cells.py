@@ -1,7 +1,7 @@
 """Packed KV cells: one token's K or V row in 8 bits, read by attention and never a file.
 
 A cell of n elements is n int8 quants, then n / 32 float16 scales, then zeros up to a multiple of 16 bytes. The numbers
-are those of GGUF Q8_0, whose 34-byte blocks would leave no run of quants aligned. A block of x quantizes, in float32, as
+are those of GGUF Q8_0, whose 34-byte blocks would leave no quants aligned. A block of x quantizes, in float32, as
 
     d = max |x| / 127, stored as float16;  q = x * (1 / d) rounded to nearest, halves away from zero
 
@@ -10,6 +10,8 @@ overflows float16, gets q = 0 and a scale of NaN (bits 0x7E00), so that attentio
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +36,9 @@ class CellFormat(Format):
         """Elements in a cell of `n_bytes` bytes; raises ValueError when no cell has that size."""
         n = n_bytes // self.block_bytes * self.block_size
         if n_bytes < 0 or self.row_bytes(n) != n_bytes:
-            raise ValueError(f"a row of {n_bytes} bytes is not a whole number of {self.name} blocks, padded to 16 bytes")
+            raise ValueError(
+                f"a row of {n_bytes} bytes is not a whole number of {self.name} blocks, padded to 16 bytes"
+            )
         return n
 
     def planes(self, data: Bytes) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
@@ -85,11 +89,11 @@ CELL_FORMATS: dict[str, Format] = {Q8_0_CELL.name: Q8_0_CELL}
 """The packed formats of KV cells by name: lower case, as those that are scalar types are."""
 
 
-def cell_values(cells: NDArray[np.generic]) -> NDArray[np.generic]:
+def cell_values(cells: NDArray[Any]) -> NDArray[Any]:
     """Stored cells as numbers: bytes are cells of the one packed format, float16 and float32 are numbers already."""
     return Q8_0_CELL.decode(cells) if cells.dtype == np.uint8 else cells
 
 
-def stored_cells(values: Floats, like: NDArray[np.generic]) -> NDArray[np.generic]:
+def stored_cells(values: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:
     """Rows of float32 as `like` stores its cells."""
     return Q8_0_CELL.encode(values) if like.dtype == np.uint8 else values.astype(like.dtype)

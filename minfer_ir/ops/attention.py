@@ -162,7 +162,11 @@ class Attention(Op):
 
 
 _FLOAT_GEOMETRIES = ((1, 1, 1), (6, 2, 20), (4, 4, 64))
-CASE_GEOMETRIES = ((F32, _FLOAT_GEOMETRIES), (F16, _FLOAT_GEOMETRIES), (Q8_0_CELL, ((1, 1, 32), (6, 2, 96), (4, 4, 64))))
+CASE_GEOMETRIES = (
+    (F32, _FLOAT_GEOMETRIES),
+    (F16, _FLOAT_GEOMETRIES),
+    (Q8_0_CELL, ((1, 1, 32), (6, 2, 96), (4, 4, 64))),
+)
 """Cell types with the (query heads, KV heads, head_dim) that they are tried with."""
 
 

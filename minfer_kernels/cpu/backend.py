@@ -115,7 +115,13 @@ class CpuBackend(HostBackend):
         self._arena.settle()
         weights = {node: self._weights[w] for node, w in binding.weights.items()}
         emitter = Emitter(
-            graph, binding, self.buffers, weights, TapeBuilder(self.library), self.rope_table, self._scratch_at,
+            graph,
+            binding,
+            self.buffers,
+            weights,
+            TapeBuilder(self.library),
+            self.rope_table,
+            self._scratch_at,
             self._shared_at,
         )
         starts: dict[int, tuple[int, int]] = {}

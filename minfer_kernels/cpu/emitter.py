@@ -103,7 +103,7 @@ class Emitter:
         return Place(self._scratch(bytes_per_thread), "scratch")
 
     def shared(self, nbytes: int) -> Place:
-        """The address of memory that the threads of one kernel call share; it is zero at first, later as calls left it."""
+        """The address of memory that the threads of a kernel call share: zero at first, later as calls left it."""
         self._shared_taken = True
         return Place(self._shared(nbytes), "shared")
 

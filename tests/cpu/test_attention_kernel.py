@@ -161,7 +161,7 @@ def attend(
 
 
 GEOMETRIES = {
-    **dict.fromkeys(("f32", "f16"), [(1, 1, 1), (3, 1, 20), (9, 3, 64), (4, 4, 8), (7, 1, 72), (2, 2, 128)]),
+    **{name: [(1, 1, 1), (3, 1, 20), (9, 3, 64), (4, 4, 8), (7, 1, 72), (2, 2, 128)] for name in ("f32", "f16")},
     "q8_0": [(1, 1, 32), (3, 1, 96), (9, 3, 64), (4, 2, 128), (7, 1, 160), (2, 2, 256)],
 }
 SHAPES = [(cell_type, geometry) for cell_type, geometries in GEOMETRIES.items() for geometry in geometries]

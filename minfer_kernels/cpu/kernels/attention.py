@@ -43,7 +43,7 @@ def attend(mode: str, cell_type: str) -> Kernel:
 def attention_kernel(mode: str, cell_type: str, write: WriteResult) -> Kernel:
     """The kernel that ends every head with `write(values, state, out, head_dim)`."""
     tile, merge_heads = tile_of(mode, cell_type, write), _merge_heads(mode, write)
-    count_blocks, group_blocks = _count_blocks(mode), _group_blocks(mode)
+    count_blocks, find_block = _count_blocks(mode), _find_block(mode)
     _, sharing_end = row_sharing(window_functions(mode))
 
     @kernel
@@ -59,10 +59,10 @@ def attention_kernel(mode: str, cell_type: str, write: WriteResult) -> Kernel:
         slots = ceil_div(larger(QUERIES, group), 4) * 4
         blocks = count_blocks(window, positions, rows, most_blocks) if n_threads > 1 and rows <= SPLIT_ROWS else 0
         split = blocks > 1
-        tile_rows, heads = rows_together(rows, group, n_kv_heads, n_threads), heads_together(
-            rows, group, n_kv_heads, n_threads
-        )
-        shares = shares_of(n_kv_heads, blocks, n_threads) if split else n_heads // heads
+        tile_rows = rows_together(rows, group, n_kv_heads, n_threads)
+        together = group if split else heads_together(rows, group, n_kv_heads, n_threads)
+        shares = shares_of(n_kv_heads, blocks, n_threads) if split else n_heads // together
+        heads = n_heads // shares
         items = (blocks if split else ceil_div(rows, tile_rows)) * shares
         partial = 64 + value_row(head_dim)
         partials = shared + COUNTER_BYTES
@@ -70,24 +70,14 @@ def attention_kernel(mode: str, cell_type: str, write: WriteResult) -> Kernel:
         while item < items:
             part, share = item // shares, item % shares
             if split:
-                number, row, block, own_blocks = 0, 0, part, 0
-                end = sharing_end(window, positions, row, rows)
-                own_blocks = group_blocks(window, positions, row, end)
-                while block >= own_blocks:
-                    block -= own_blocks
-                    number, row = number + 1, end
-                    end = sharing_end(window, positions, row, rows)
-                    own_blocks = group_blocks(window, positions, row, end)
-                heads = n_heads // shares
+                number, start, end, block, own_blocks = find_block(window, positions, rows, part)
                 first, last = block, block + 1
             else:
                 # Under a causal window later tiles take longer.
                 number, own_blocks, block = 0, 0, 0
-                row = (ceil_div(rows, tile_rows) - 1 - part) * tile_rows
-                end = smaller(row + tile_rows, rows)
+                start = (ceil_div(rows, tile_rows) - 1 - part) * tile_rows
+                end = smaller(start + tile_rows, rows)
                 first, last = 0, ALL_BLOCKS
-            together = smaller(heads, group)
-            start = row
             for head in range(share * heads, (share + 1) * heads, together):
                 row = start
                 while row < end:
@@ -171,6 +161,26 @@ def _count_blocks(mode: str) -> Callable[..., int]:
         return total
 
     return count_blocks
+
+
+def _find_block(mode: str) -> Callable[..., tuple[int, int, int, int, int]]:
+    group_blocks = _group_blocks(mode)
+    _, sharing_end = row_sharing(window_functions(mode))
+
+    @inline
+    def find_block(window: int, positions: int, rows: int, part: int) -> tuple[int, int, int, int, int]:
+        """The group that has the part-th block of all: its number, first row and end; which block, of how many."""
+        number, row, block = 0, 0, part
+        end = sharing_end(window, positions, row, rows)
+        own_blocks = group_blocks(window, positions, row, end)
+        while block >= own_blocks:
+            block -= own_blocks
+            number, row = number + 1, end
+            end = sharing_end(window, positions, row, rows)
+            own_blocks = group_blocks(window, positions, row, end)
+        return number, row, end, block, own_blocks
+
+    return find_block
 
 
 def _merge_heads(mode: str, write: WriteResult) -> Callable[..., None]:

@@ -8,7 +8,8 @@ A block is 128 logical positions. Its canonical order, whatever the threads, row
   then times `scale`; dq and the query's quants are those of Q8A32;
 - m = the largest score; weights `exp_weight`(score - m); their sum by lanes l, l + 16, ... and the tree; absent cells
   count 0;
-- values: every element a chain of fused multiply-adds over the cells, ascending, from 0; a packed value is d * q, exact;
+- values: every element a chain of fused multiply-adds over the cells, ascending, from 0; a packed value, d * q, is
+  exact;
 - merge into (M, L, O): N = max(M, m), a = exp_weight(M - N), b = exp_weight(m - N), L = L a + l b (fused),
   O = O a + o b (fused), blocks ascending from (-inf, 0, 0).
 
@@ -16,8 +17,6 @@ The result is O / L. A block's (m, l, o) depends on no other block, so blocks ma
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 

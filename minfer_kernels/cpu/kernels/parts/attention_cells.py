@@ -23,7 +23,6 @@ from minfer_kernels.cpu.kernels.parts.attention_tiles import (
     stage_lanes,
     stage_quads,
     tile_groups,
-    value_tile,
     widen_f16x4,
 )
 from minfer_kernels.cpu.kernels.parts.blocks8 import write_block32

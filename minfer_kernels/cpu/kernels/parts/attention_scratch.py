@@ -35,7 +35,12 @@ def query_bytes(head_dim: int) -> int:
 
 def fixed_bytes(head_dim: int) -> int:
     """Bytes of the tables of cells, the staged block, its scales and a group's values."""
-    return 3 * 8 * BLOCK + 4 * BLOCK * padded(head_dim, COLUMNS) + 2 * scale_bytes(head_dim) + 16 * padded(head_dim, COLUMNS)
+    return (
+        3 * 8 * BLOCK
+        + 4 * BLOCK * padded(head_dim, COLUMNS)
+        + 2 * scale_bytes(head_dim)
+        + 16 * padded(head_dim, COLUMNS)
+    )
 
 
 def scale_bytes(head_dim: int) -> int:

@@ -265,7 +265,8 @@ def _block_values(cells: Cells, queries: int) -> Callable[..., None]:
                         direct(own, 4 * BLOCK, source, s, at, scale_stride, 0, together, mine, 4 * COLUMNS)
                     else:
                         from_columns(
-                            own, 4 * BLOCK, column_at, s + COLUMN_TABLE, at, scale_stride, 0, together, mine, 4 * COLUMNS
+                            own, 4 * BLOCK, column_at, s + COLUMN_TABLE, at, scale_stride, 0, together, mine,
+                            4 * COLUMNS,
                         )  # fmt: skip
                     for i in range(smaller(queries, n - m)):
                         state, value = states + 64 * (m + i), mine + 4 * COLUMNS * i

@@ -14,7 +14,6 @@ from numba.core import types
 
 from minfer_kernels.cpu.compiler.features import Isa, Machine
 from minfer_kernels.cpu.simd import load_f16x16, load_f32x16
-from minfer_kernels.cpu.simd.memory import widen_f16
 from minfer_kernels.cpu.simd.core import (
     F16,
     F32,
@@ -37,6 +36,7 @@ from minfer_kernels.cpu.simd.core import (
     store,
     void,
 )
+from minfer_kernels.cpu.simd.memory import widen_f16
 
 QUERY_COUNTS = (1, 2, 4)
 VECTORS = 4
@@ -301,8 +301,9 @@ def _transposed(b: ir.IRBuilder, fours: Sequence[Any]) -> list[Any]:
         return b.shuffle_vector(x, y, lanes(sixteen, picked))
 
     p, q, r, s = (joined(i) for i in range(4))
-    low, high = ([within_quarters(*pair, order) for pair in ((p, q), (r, s))] for order in ((0, 4, 1, 5), (2, 6, 3, 7)))
-    return [within_quarters(*half, order) for half in (low, high) for order in ((0, 1, 4, 5), (2, 3, 6, 7))]
+    orders = (0, 4, 1, 5), (2, 6, 3, 7)
+    halves = [(within_quarters(p, q, order), within_quarters(r, s, order)) for order in orders]
+    return [within_quarters(x, y, order) for x, y in halves for order in ((0, 1, 4, 5), (2, 3, 6, 7))]
 
 
 @op(f32, i64)
