@@ -36,7 +36,7 @@ ThreadsFixed: TypeAlias = Annotated[
 Context: TypeAlias = Annotated[
     int | None, typer.Option("-c", "--ctx", "--n-ctx", min=1, help="Context in tokens; unset: the model's, up to 8192.")
 ]
-KvType: TypeAlias = Annotated[KvCells, typer.Option("--kv", help="KV cell type; auto is f16.")]
+KvType: TypeAlias = Annotated[KvCells, typer.Option("--kv", help="KV cell type; auto is f16, q8_0 packs 8 bits.")]
 BackendName: TypeAlias = Annotated[
     str,
     typer.Option(

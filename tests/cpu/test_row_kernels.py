@@ -12,6 +12,7 @@ from cpu_harness import BEST, VARIANTS, Array, Runner, gaps_untouched, guarded, 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from minfer_ir.formats import Q8_0_CELL
 from minfer_ir.testing.tolerances import EXPONENTIAL, REDUCTION
 from minfer_kernels.cpu.compiler.features import Isa
 
@@ -244,3 +245,23 @@ def test_kv_store_fills_its_cells_and_no_others(cpu: Cpu, width: int, cell_type:
         with np.errstate(over="ignore"):
             expected[cells] = values.astype(storage)
         assert region.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("width", [32, 96, 192])
+def test_kv_store_packs_cells_to_the_bits_of_their_format(cpu: Cpu, width: int) -> None:
+    values, cells = strided_rows(100 * draw(18, 7, width), 3), np.array([8, 0, 5, 3, 1, 7, 2], np.int32)
+    values[0, 0], values[1, 1], values[2, 2], values[3, :32] = np.inf, np.nan, 8.4e6, 0
+    values[4] *= 1e-40
+    values[5, :32] = [127, *(n / 2 for n in range(1, 63, 2))]
+    values[6, :32] = np.float32(65519.996) * np.float32(127)
+    for isa, n in VARIANTS:
+        region = guarded(np.full((9, Q8_0_CELL.row_bytes(width)), 3, np.uint8))
+        cpu[isa].run(
+            "kv_store.rows[q8_0]", n, values=values, region=region, cells=guarded(cells), rows_at=bucket(7),
+            width=width, values_stride=values.strides[0], cell_bytes=region.strides[0],
+        )  # fmt: skip
+        used = width + width // 16
+        expected = np.full((9, used), 3, np.uint8)
+        expected[cells] = Q8_0_CELL.encode(np.ascontiguousarray(values))[:, :used]
+        assert region[:, :used].tobytes() == expected.tobytes()
+        assert (region[:, used:] == 3).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -211,6 +212,24 @@ def test_kv_types_are_what_was_asked_for(path: Path) -> None:
         assert auto.engine.memory()[0].kv * 2 == wide.engine.memory()[0].kv
 
 
+def test_packed_cells_take_their_bytes_and_run_on_every_backend(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model.gguf", replace(MODEL, head_dim=96))
+    results = {}
+    for backend in ("cpu", "numpy"):
+        for kv in ("f32", "q8_0"):
+            with load(model, threads=1, settings=SETTINGS, kv=kv, devices=DevicePlan((backend,))) as llm:
+                results[backend, kv] = llm.logits(ids(9))
+                kinds = {n.type.dtype.name for n in llm.graph() if n.op == "kv"}
+                assert kinds == {kv}
+                if kv == "q8_0":
+                    regions = 2 * MODEL.n_blocks
+                    assert llm.engine.memory()[0].kv == regions * llm.engine.n_ctx * (192 + 12 + 4)
+    spread = np.abs(results["cpu", "f32"]).max()
+    for backend in ("cpu", "numpy"):
+        off = np.abs(results[backend, "q8_0"] - results[backend, "f32"]).max()
+        assert 0 < off < 0.1 * spread
+
+
 def test_a_block_on_another_backend_is_near_and_its_values_are_staged(path: Path, llm: LLM) -> None:
     plan = DevicePlan(("cpu", "numpy"), ((1, "numpy"),))
     with load(path, threads=2, settings=SETTINGS, devices=plan) as mixed:
@@ -222,7 +241,8 @@ def test_a_block_on_another_backend_is_near_and_its_values_are_staged(path: Path
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"kv": "q4"}, EngineError, "kv is 'q4', expected one of auto, f32, f16"),
+        ({"kv": "q4"}, EngineError, "kv is 'q4', expected one of auto, f32, f16, q8_0"),
+        ({"kv": "q8_0"}, EngineError, "kv q8_0 packs 32 elements with one scale, and this model's heads have 16"),
         ({"n_ctx": 65}, EngineError, "n_ctx is 65, the model takes 1 to 64"),
         ({"n_ctx": 0}, EngineError, "n_ctx is 0"),
         ({"n_ctx": 2.5}, EngineError, "n_ctx is 2.5, expected a whole number"),

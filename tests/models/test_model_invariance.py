@@ -20,8 +20,8 @@ from minfer_models.llm import LLM
 from minfer_models.synthetic import SyntheticModel, write_model
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
-N_TOKENS = 83
-"""More than one attention block of 64 positions, and no multiple of the rows that a kernel takes together."""
+N_TOKENS = 139
+"""More than one attention block of 128 positions, and no multiple of the rows that a kernel takes together."""
 
 MIX = {
     "token_embd.weight": "Q6_K",
@@ -35,7 +35,9 @@ MIX = {
 }
 WEIGHTS = {**{name: name for name in WEIGHT_FORMATS}, "a mix": MIX}
 SAMPLED = ("Q4_1", "Q5_K", "a mix")
-"""Weight types that stand for all where attention, not the products, is what changes."""
+"""Weight types that stand for all where attention, not the products, is what changes: one per KV type."""
+KV = {"Q8_0": "f32", "a mix": "f32", "Q4_1": "q8_0", "Q6_K": "q8_0", "BF16": "q8_0"}
+"""KV types by weight type; the others have f16."""
 
 
 def tokens_for(weights: str) -> list[int]:
@@ -65,7 +67,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def llm(files: dict[str, Path], weights: str) -> Iterator[LLM]:
-    with opened(files[weights], n_ctx=256, kv="f32" if weights in {"Q8_0", "a mix"} else "f16") as model:
+    with opened(files[weights], n_ctx=512, kv=KV.get(weights, "f16")) as model:
         yield model
 
 
@@ -85,7 +87,7 @@ def test_chunking(llm: LLM, weights: str) -> None:
 
 def test_chunking_of_a_real_model(smollm2: Path, smollm2_text: list[int]) -> None:
     tokens = smollm2_text[:N_TOKENS]
-    with opened(smollm2, n_ctx=256) as llm:
+    with opened(smollm2, n_ctx=512) as llm:
         whole = by_chunks(llm, tokens, [N_TOKENS])
         same_bits(by_chunks(llm, tokens, [1] * N_TOKENS), whole)
         same_bits(by_chunks(llm, tokens, chunks_for("smollm2")), whole)
@@ -106,7 +108,7 @@ def test_threads_and_instruction_sets(llm: LLM, files: dict[str, Path], weights:
     whole = by_chunks(llm, tokens, [N_TOKENS])
     for isa in ISAS:
         for threads in (1, 3):
-            with opened(files[weights], n_ctx=256, kv=kv, isa=isa, threads=threads) as other:
+            with opened(files[weights], n_ctx=512, kv=kv, isa=isa, threads=threads) as other:
                 same_bits(by_chunks(other, tokens, [N_TOKENS - 1, 1]), whole)
 
 
@@ -119,7 +121,7 @@ def test_batch_mates(llm: LLM, weights: str) -> None:
     engine.kv.reserve(1001, N_TOKENS)
     engine.kv.reserve(1002, N_TOKENS)
     mine, theirs = [], []
-    for a, b in ((0, 5), (70, 1), (1, 70), (12, 0), (0, 7)):
+    for a, b in ((0, 5), (126, 1), (1, 126), (12, 0), (0, 7)):
         done = sum(map(len, mine)), sum(map(len, theirs))
         parts = [Rows.of(1001, tokens[done[0] :][:a], done[0]), Rows.of(1002, mate[done[1] :][:b], done[1])]
         rows = Rows.batch([part for part in parts if len(part.token_ids)])
@@ -139,7 +141,7 @@ def test_cells(llm: LLM, weights: str) -> None:
     whole = by_chunks(llm, tokens, [N_TOKENS])
     pieces = {
         "causal": (Span(101, N_TOKENS),),
-        "map": (Span(240, 7), Span(3, 50), Span(130, 1), Span(60, 25)),
+        "map": (Span(240, 12), Span(3, 60), Span(130, 1), Span(64, 66)),
     }
     for number, (mode, spans) in enumerate(pieces.items()):
         seq_id = 2000 + number
@@ -168,7 +170,7 @@ def test_fusions(llm: LLM, files: dict[str, Path], weights: str) -> None:
     whole = by_chunks(llm, tokens, [N_TOKENS])
     ops = {node.op for node in llm.graph(N_TOKENS)}
     for off in [*([name] for name in FUSIONS), list(FUSIONS)]:
-        with opened(files[weights], n_ctx=256, kv=kv, fusions_off=off) as other:
+        with opened(files[weights], n_ctx=512, kv=kv, fusions_off=off) as other:
             left = {node.op for node in other.graph(N_TOKENS)}
             same_bits(by_chunks(other, tokens, [N_TOKENS]), whole)
     assert ops != left

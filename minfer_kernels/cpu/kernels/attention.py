@@ -57,7 +57,7 @@ def attention_kernel(mode: str, cell_type: str, write: WriteResult) -> Kernel:
         own = scratch + tid * scratch_stride
         group = n_heads // n_kv_heads
         slots = ceil_div(larger(QUERIES, group), 4) * 4
-        blocks = count_blocks(window, positions, rows, most_blocks) if n_threads > 1 and rows <= SPLIT_ROWS else 0
+        blocks = count_blocks(window, positions, rows, most_blocks) if rows <= SPLIT_ROWS else 0
         split = blocks > 1
         tile_rows = rows_together(rows, group, n_kv_heads, n_threads)
         together = group if split else heads_together(rows, group, n_kv_heads, n_threads)

@@ -36,6 +36,7 @@ from minfer_kernels.cpu.simd import (
     load_f32x16,
     load_f32x16_partial,
     load_i64,
+    prefetch,
     smaller,
     splat_f32x16,
     store_f32,
@@ -55,12 +56,12 @@ class Cells(NamedTuple):
     start_query: Callable[..., None]
     """(query, head_dim, elements): the query as scores take it."""
     stage_keys: Callable[..., None]
-    """(keys, scales, table, held, head_dim, few, staged, key_scales, spare): what scores read besides the cells."""
+    """(keys, scales, table, ahead, held, head_dim, few, staged, key_scales, spare): what scores read besides cells."""
     scores: Callable[[int], Callable[..., None]]
-    """Of (queries at once): (elements, stride, keys, table, rows, staged, key_scales, head_dim, few, scale, n, block,
-    held, scores, states)."""
+    """Of (queries at once): (elements, stride, keys, table, ahead, rows, staged, key_scales, head_dim, few, scale, n,
+    block, held, scores, states)."""
     stage_values: Callable[..., None]
-    """(values, scales, table, held, head_dim, few, staged, value_scales)."""
+    """(values, scales, table, ahead, held, head_dim, few, staged, value_scales)."""
     value_type: str
     """What `value_tile` reads where values are not staged."""
 
@@ -96,8 +97,9 @@ def _float_cells(cell_type: str) -> Cells:
 
     @inline
     def stage_keys(
-        keys: int, _scales: int, table: int, held: int, head_dim: int, few: bool, staged: int, _to: int, _spare: int
-    ) -> None:
+        keys: int, _scales: int, table: int, _ahead: int, held: int, head_dim: int, few: bool, staged: int, _to: int,
+        _spare: int,
+    ) -> None:  # fmt: skip
         """Rows of float32, padded with zeros to whole vectors."""
         if not few:
             width = ceil_div(head_dim, 16) * 64
@@ -111,7 +113,7 @@ def _float_cells(cell_type: str) -> Cells:
 
     @inline
     def stage_values(
-        values: int, _scales: int, table: int, held: int, head_dim: int, few: bool, staged: int, _to: int
+        values: int, _scales: int, table: int, _ahead: int, held: int, head_dim: int, few: bool, staged: int, _to: int
     ) -> None:
         """Columns of 64 float32, padded with zeros."""
         if not few:
@@ -136,8 +138,8 @@ def _float_scores(cell_type: str, queries: int) -> Callable[..., None]:
 
     @inline
     def scores(
-        elements: int, stride: int, keys: int, table: int, rows: int, staged: int, _key_scales: int, head_dim: int,
-        few: bool, scale: Any, n: int, block: int, held: int, to: int, states: int,
+        elements: int, stride: int, keys: int, table: int, ahead: int, rows: int, staged: int, _key_scales: int,
+        head_dim: int, few: bool, scale: Any, n: int, block: int, held: int, to: int, states: int,
     ) -> None:  # fmt: skip
         """Cells outside, so that a few of them serve every query from the L1 cache."""
         steps = ceil_div(head_dim, 16)
@@ -147,19 +149,21 @@ def _float_scores(cell_type: str, queries: int) -> Callable[..., None]:
                 if load_i64(states + 64 * m + 24) > block + c:
                     at = to + 4 * BLOCK * m + 4 * c
                     if few:
-                        put(at, 4 * BLOCK, direct(elements + stride * m, stride, keys, table + 8 * c, steps) * factor)
+                        sums = direct(elements + stride * m, stride, keys, table + 8 * c, ahead, steps)
+                        put(at, 4 * BLOCK, sums * factor)
                     else:
-                        sums = staged_tile(elements + stride * m, stride, staged, rows + 8 * c, steps)
+                        sums = staged_tile(elements + stride * m, stride, staged, rows + 8 * c, 0, steps)
                         put(at, 4 * BLOCK, sums * factor)
 
     return scores
 
 
 @inline
-def widen_scales(scales: int, table: int, held: int, blocks: int, stride: int, to: int) -> None:
+def widen_scales(scales: int, table: int, ahead: int, held: int, blocks: int, stride: int, to: int) -> None:
     """Every cell's scales of a head to float32, `stride` bytes from cell to cell."""
     for c in range(held):
         source, target = scales + load_i64(table + 8 * c), to + stride * c
+        prefetch(source + ahead)
         whole = blocks // 4 * 4
         for i in range(0, whole, 4):
             widen_f16x4(source + 2 * i, target + 4 * i)
@@ -181,27 +185,32 @@ def _packed_cells() -> Cells:
 
     @inline
     def stage_keys(
-        keys: int, scales: int, table: int, held: int, head_dim: int, _few: bool, staged: int, to: int, spare: int
-    ) -> None:
+        keys: int, scales: int, table: int, ahead: int, held: int, head_dim: int, _few: bool, staged: int, to: int,
+        spare: int,
+    ) -> None:  # fmt: skip
         """Groups of sixteen cells: for each block eight vectors of quants, and one of scales."""
         blocks = head_dim // 32
         padded = ceil_div(blocks, 4) * 4
         rows = ceil_div(held, 16) * 16
-        widen_scales(scales, table, rows, blocks, 4 * padded, spare)
+        widen_scales(scales, table, ahead, rows, blocks, 4 * padded, spare)
         for c in range(0, rows, 16):
             stage_quads(keys, table + 8 * c, staged + head_dim * c, head_dim // 16)
+            for i in range(c, c + 16):
+                place = keys + load_i64(table + 8 * i) + ahead
+                for line in range(0, head_dim, 64):
+                    prefetch(place + line)
         for c in range(0, rows, 16):
             for i in range(padded // 4):
                 stage_lanes(spare + 4 * padded * c + 16 * i, 4 * padded, to + 4 * padded * c + 256 * i)
 
     @inline
     def stage_values(
-        values: int, scales: int, table: int, held: int, head_dim: int, few: bool, staged: int, to: int
+        values: int, scales: int, table: int, ahead: int, held: int, head_dim: int, few: bool, staged: int, to: int
     ) -> None:
         """The scales; columns of 64 float32 as well, padded with zeros, where many queries use them."""
         blocks = head_dim // 32
         stride = ceil_div(blocks, 4) * 16
-        widen_scales(scales, table, held, blocks, stride, to)
+        widen_scales(scales, table, ahead, held, blocks, stride, to)
         if not few:
             for c in range(held):
                 source = values + load_i64(table + 8 * c)
@@ -221,8 +230,8 @@ def _packed_scores(queries: int) -> Callable[..., None]:
 
     @inline
     def scores(
-        elements: int, stride: int, _keys: int, _table: int, _rows: int, staged: int, key_scales: int, head_dim: int,
-        _few: bool, scale: Any, n: int, block: int, held: int, to: int, states: int,
+        elements: int, stride: int, _keys: int, _table: int, _ahead: int, _rows: int, staged: int, key_scales: int,
+        head_dim: int, _few: bool, scale: Any, n: int, block: int, held: int, to: int, states: int,
     ) -> None:  # fmt: skip
         """Queries outside: the packed block fits the L1 cache."""
         blocks = head_dim // 32

@@ -192,10 +192,12 @@ def _block_pass(mode: str, cells: Cells, queries: int) -> Callable[..., None]:
         head = kv_head * head_dim * element
         locate(window, positions, longest, block, held, cell_bytes, s)
         scale_offset = width + kv_head * (head_dim // 16)
-        stage_keys(k + head, k + scale_offset, s, held, head_dim, few, staged, key_scales, value_scales)
+        # The next block follows in the cells as a rule; elsewhere the hint is wasted.
+        ahead = BLOCK * cell_bytes
+        stage_keys(k + head, k + scale_offset, s, ahead, held, head_dim, few, staged, key_scales, value_scales)
         scores_of(
-            elements_at(s, head_dim, slots), element_row(head_dim), k + head, s, s + ROW_TABLE, staged, key_scales,
-            head_dim, few, scale, n, block, held, scores, states,
+            elements_at(s, head_dim, slots), element_row(head_dim), k + head, s, ahead, s + ROW_TABLE, staged,
+            key_scales, head_dim, few, scale, n, block, held, scores, states,
         )  # fmt: skip
         for m in range(n):
             state = states + 64 * m
@@ -209,8 +211,8 @@ def _block_pass(mode: str, cells: Cells, queries: int) -> Callable[..., None]:
                 else:
                     merge_state(state, state + BLOCK_STATE)
         values_of(
-            v + head, v + scale_offset, s, head_dim, few, staged, value_scales, heads, slots, n, block, held, split,
-            partials, partial_row, partial_head,
+            v + head, v + scale_offset, s, ahead, head_dim, few, staged, value_scales, heads, slots, n, block, held,
+            split, partials, partial_row, partial_head,
         )  # fmt: skip
 
     return block_pass
@@ -245,13 +247,14 @@ def _block_values(cells: Cells, queries: int) -> Callable[..., None]:
 
     @inline
     def block_values(
-        values: int, scales: int, s: int, head_dim: int, few: bool, staged: int, value_scales: int, heads: int,
-        slots: int, n: int, block: int, held: int, split: bool, partials: int, partial_row: int, partial_head: int,
+        values: int, scales: int, s: int, ahead: int, head_dim: int, few: bool, staged: int, value_scales: int,
+        heads: int, slots: int, n: int, block: int, held: int, split: bool, partials: int, partial_row: int,
+        partial_head: int,
     ) -> None:  # fmt: skip
         weights, results, states = scores_at(s, head_dim), results_at(s, head_dim, slots), states_at(s, head_dim, slots)
         mine, row = group_values_at(s, head_dim), value_row(head_dim)
         scale_stride = ceil_div(ceil_div(head_dim, 32), 4) * 16
-        stage_values(values, scales, s, held, head_dim, few, staged, value_scales)
+        stage_values(values, scales, s, ahead, held, head_dim, few, staged, value_scales)
         for column in range(row // (4 * COLUMNS)):
             source, at = values + COLUMNS * element * column, value_scales + COLUMNS // 32 * 4 * column
             column_at, to = staged + 4 * COLUMNS * BLOCK * column, 4 * COLUMNS * column
@@ -262,10 +265,10 @@ def _block_values(cells: Cells, queries: int) -> Callable[..., None]:
                     own = weights + 4 * BLOCK * m
                     clear(mine, VECTORS * queries)
                     if few:
-                        direct(own, 4 * BLOCK, source, s, at, scale_stride, 0, together, mine, 4 * COLUMNS)
+                        direct(own, 4 * BLOCK, source, s, ahead, at, scale_stride, 0, together, mine, 4 * COLUMNS)
                     else:
                         from_columns(
-                            own, 4 * BLOCK, column_at, s + COLUMN_TABLE, at, scale_stride, 0, together, mine,
+                            own, 4 * BLOCK, column_at, s + COLUMN_TABLE, 0, at, scale_stride, 0, together, mine,
                             4 * COLUMNS,
                         )  # fmt: skip
                     for i in range(smaller(queries, n - m)):
@@ -274,10 +277,11 @@ def _block_values(cells: Cells, queries: int) -> Callable[..., None]:
                         if count > together:
                             alone = own + 4 * BLOCK * i
                             if few:
-                                direct_one(alone, 0, source, s, at, scale_stride, together, count, value, 0)
+                                direct_one(alone, 0, source, s, 0, at, scale_stride, together, count, value, 0)
                             else:
                                 from_columns_one(
-                                    alone, 0, column_at, s + COLUMN_TABLE, at, scale_stride, together, count, value, 0
+                                    alone, 0, column_at, s + COLUMN_TABLE, 0, at, scale_stride, together, count, value,
+                                    0,
                                 )  # fmt: skip
                         if count > 0 and split:
                             place = partials + (m + i) // heads * partial_row + (m + i) % heads * partial_head

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba.core import types
 
 from minfer_kernels.cpu.compiler.features import Isa, Machine
-from minfer_kernels.cpu.simd import load_f16x16, load_f32x16
+from minfer_kernels.cpu.simd import load_f16x16, load_f32x16, prefetch
 from minfer_kernels.cpu.simd.core import (
     F16,
     F32,
@@ -120,19 +120,25 @@ _LOADERS: dict[str, tuple[Op, int]] = {"f32": (load_f32x16, 4), "f16": (load_f16
 def score_tile(cell_type: str, queries: int) -> Op:
     """A primitive for 16 scores: lane r * n + c is query r times the c-th of n cells, by sixteen lanes and their tree.
 
-    Operands: the queries' elements and their stride, the cells' base, their table, and the vectors of a head.
+    Operands: the queries' elements and their stride, the cells' base, their table, how many bytes ahead to prefetch,
+    and the vectors of a head.
     """
     loader, element = _LOADERS[cell_type]
     cells = 16 // queries
 
-    @op(f32x16, *[i64] * 5, by_machine=True, name=f"score_tile_{cell_type}_{queries}")
-    def emit(b: ir.IRBuilder, machine: Machine, q: Any, q_stride: Any, keys: Any, table: Any, steps: Any) -> Any:
+    @op(f32x16, *[i64] * 6, by_machine=True, name=f"score_tile_{cell_type}_{queries}")
+    def emit(
+        b: ir.IRBuilder, machine: Machine, q: Any, q_stride: Any, keys: Any, table: Any, ahead: Any, steps: Any
+    ) -> Any:  # fmt: skip
         rows = _rows(b, q, q_stride, queries)
         cell_rows = [b.add(keys, load(b, _plus(b, table, 8 * c), I64, 8)) for c in range(cells)]
 
         def step(i: Any, sums: Sequence[Any]) -> list[Any]:
             xs = [load(b, _scaled(b, row, i, 64), _V16F, 4) for row in rows]
-            ks = [loader.emit(machine, b, (_scaled(b, cell, i, 16 * element),)) for cell in cell_rows]
+            places = [_scaled(b, cell, i, 16 * element) for cell in cell_rows]
+            ks = [loader.emit(machine, b, (place,)) for place in places]
+            for place in places:
+                prefetch.emit(machine, b, (b.add(place, ahead),))
             return [_fma(b, xs[j // cells], ks[j % cells], total) for j, total in enumerate(sums)]
 
         return _sums_of_16(b, _loop(b, _int(0), steps, [_zeros()] * 16, step))
@@ -341,14 +347,15 @@ def value_tile(cell_type: str, queries: int) -> Op:
     """A primitive that adds weight times value over cells [first, end), ascending, to columns of several queries.
 
     Every element of `out` (queries `out_stride` bytes apart, 64 elements each) goes on as a chain of fused
-    multiply-adds. Operands: the weights and their stride, the cells' base and table, the packed cells' scales and bytes
-    of them per cell, first, end, out and its stride.
+    multiply-adds. Operands: the weights and their stride, the cells' base and table, how many bytes ahead to prefetch,
+    the packed cells' scales and bytes of them per cell, first, end, out and its stride.
     """
+    column_bytes = 16 * VECTORS * (1 if cell_type == "q8_0" else _LOADERS[cell_type][1])
 
-    @op(void, *[i64] * 10, by_machine=True, name=f"value_tile_{cell_type}_{queries}")
+    @op(void, *[i64] * 11, by_machine=True, name=f"value_tile_{cell_type}_{queries}")
     def emit(
-        b: ir.IRBuilder, machine: Machine, weights: Any, w_stride: Any, values: Any, table: Any, scales: Any,
-        scale_stride: Any, first: Any, end: Any, out: Any, out_stride: Any,
+        b: ir.IRBuilder, machine: Machine, weights: Any, w_stride: Any, values: Any, table: Any, ahead: Any,
+        scales: Any, scale_stride: Any, first: Any, end: Any, out: Any, out_stride: Any,
     ) -> None:  # fmt: skip
         columns = _column_loader(b, machine, cell_type)
         outs = [_plus(b, row, 64 * j) for row in _rows(b, out, out_stride, queries) for j in range(VECTORS)]
@@ -357,6 +364,8 @@ def value_tile(cell_type: str, queries: int) -> Op:
         def step(c: Any, sums: Sequence[Any]) -> list[Any]:
             cell = b.add(values, load(b, _scaled(b, table, c, 8), I64, 8))
             vectors = columns(cell, b.add(scales, b.mul(scale_stride, c)))
+            for line in range(0, column_bytes, 64):
+                prefetch.emit(machine, b, (_plus(b, b.add(cell, ahead), line),))
             ws = [splat(b, load(b, _scaled(b, row, c, 4), F32, 4), _V16F) for row in rows]
             return [_fma(b, ws[j // VECTORS], vectors[j % VECTORS], total) for j, total in enumerate(sums)]
 
