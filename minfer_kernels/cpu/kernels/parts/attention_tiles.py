@@ -236,9 +236,9 @@ def _quad_dot(b: ir.IRBuilder, machine: Machine, total: Any, keys: Any, x: Any) 
     if Isa.AVX512_VNNI in machine.isa.includes:
         return call(b, "llvm.x86.avx512.vpdpbusd.512", _V16I, total, b.bitcast(keys, _V64B), x)
     if Isa.AVX2 in machine.isa.includes:
-        halves = [_quad_dot_avx2(b, *(shuffle(b, v, range(h, h + 32)) for v in (keys, x))) for h in (0, 32)]
-        dots = b.shuffle_vector(*halves, lanes(_V16I, range(16)))
-        return b.add(total, dots)
+        parts = [[shuffle(b, v, range(h, h + 32)) for v in (keys, x)] for h in (0, 32)]
+        low, high = (_quad_dot_avx2(b, own[0], own[1]) for own in parts)
+        return b.add(total, b.shuffle_vector(low, high, lanes(_V16I, range(16))))
     wide = ir.VectorType(I16, 64)
     products = b.mul(b.sext(keys, wide), b.sext(x, wide))
     pairs = b.add(shuffle(b, products, range(0, 64, 2)), shuffle(b, products, range(1, 64, 2)))
@@ -299,8 +299,8 @@ def _transposed(b: ir.IRBuilder, fours: Sequence[Any]) -> list[Any]:
     eight, sixteen = ir.VectorType(I32, 8), _V16I
 
     def joined(i: int) -> Any:
-        pairs = [b.shuffle_vector(fours[i + h], fours[i + h + 4], lanes(eight, range(8))) for h in (0, 8)]
-        return b.shuffle_vector(*pairs, lanes(sixteen, range(16)))
+        low, high = (b.shuffle_vector(fours[i + h], fours[i + h + 4], lanes(eight, range(8))) for h in (0, 8))
+        return b.shuffle_vector(low, high, lanes(sixteen, range(16)))
 
     def within_quarters(x: Any, y: Any, order: Sequence[int]) -> Any:
         picked = [(16 if o >= 4 else 0) + o % 4 + quarter for quarter in range(0, 16, 4) for o in order]
