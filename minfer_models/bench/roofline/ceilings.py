@@ -110,7 +110,7 @@ class CeilingMeter:
     def seconds(self, tape: Tape) -> float:
         """How long it takes."""
         start = perf_counter()
-        self._pool.run(tape)
+        self._pool.run(tape, active=self._pool.n_threads)
         return perf_counter() - start
 
     @property
