@@ -27,8 +27,6 @@ ONE_THREAD = 0.85
 """With one thread the goals are the table's less 15 %."""
 
 PEER = "llama.cpp"
-PHASES = {"pp": ("-n", "0"), "tg": ("-p", "0")}
-"""Each test without the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +39,19 @@ class Row:
     pp: float
     depth: int = 0
     kv: str = "auto"
+    n_prompt: int = 512
+    n_gen: int = 128
 
     @property
     def title(self) -> str:
         """As the table names it."""
-        return f"{self.model} {self.type_name}" + (f", {self.kv} KV at depth {self.depth}" if self.depth else "")
+        there = f", pp{self.n_prompt} and tg{self.n_gen} at depth {self.depth} with {self.kv} KV" if self.depth else ""
+        return f"{self.model} {self.type_name}{there}"
+
+    def tokens(self, phase: str) -> tuple[str, ...]:
+        """The options of one test without the other."""
+        prompt, generated = (self.n_prompt, 0) if phase == "pp" else (0, self.n_gen)
+        return ("-p", str(prompt), "-n", str(generated))
 
     @property
     def file_name(self) -> str:
@@ -65,7 +71,9 @@ ROWS = (
     Row(SHAPE, "Q5_K", 1.25, 2.2),
     Row(SHAPE, "Q6_K", 1.25, 2.2),
     Row(SHAPE, "Q8_0", 1.1, 1.6),
-    Row(SHAPE, "Q4_K_M", 2.0, 2.0, DEPTH, "q8_0"),
+    Row(
+        SHAPE, "Q4_K_M", 2.0, 2.0, DEPTH, "q8_0", n_prompt=128, n_gen=32
+    ),  # less: llama.cpp takes a minute to get there
 )
 
 
@@ -91,9 +99,9 @@ def ratios(
         path = _model(models, row)
         options = ["-t", str(threads), "-r", str(rounds), *_options(row, peer_options)]
         report: dict[str, Any] = {"results": []}
-        for phase, others in PHASES.items():  # one at a time: whatever COMMAND holds for it is held shortly
+        for phase in ("pp", "tg"):  # one at a time: what COMMAND holds for it is held shortly
             place = None if kept is None else kept / f"{row.file_name}-d{row.depth}-t{threads}-{phase}.json"
-            part = _measured(path, [*options, *others], shlex.split(under), place)
+            part = _measured(path, [*options, *row.tokens(phase)], shlex.split(under), place)
             report = {**part, "results": [*report["results"], *part["results"]]}
         found.append((row, report))
         typer.echo(_row_text(row, report, threads), err=True)
