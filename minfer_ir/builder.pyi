@@ -147,6 +147,206 @@ class GraphBuilder:
     def swiglu(self, gate: Node, up: Node, /, *, name: str | None = None) -> Node:
         """silu(gate) * up, the gated activation of the feed-forward block (Shazeer 2020)."""
 
+    def matmul_add(self, x: Node, weight: Node, y: Node, /, *, name: str | None = None) -> Node:
+        """A product plus a value of its shape (a residual) or one row (a bias)."""
+
+    def matmul_swiglu(self, x: Node, gate_weight: Node, up_weight: Node, /, *, name: str | None = None) -> Node:
+        """The gated half of a feed-forward block: silu(x @ gate_weight.T) * (x @ up_weight.T)."""
+
+    def matmul_swiglu_quantize(
+        self, x: Node, gate_weight: Node, up_weight: Node, /, *, dtype: str | Format, name: str | None = None
+    ) -> Node:
+        """matmul_swiglu whose result goes straight into 8-bit blocks."""
+
+    def qk_norm_rope(
+        self,
+        x: Node,
+        norm_weight: Node,
+        positions: Node,
+        factors: Node | None = None,
+        /,
+        *,
+        pairs: Literal["neox", "interleaved"],
+        dims: int,
+        base: float,
+        max_positions: int,
+        scaling: RopeScaling | Mapping[str, Any] = ...,
+        eps: float,
+        name: str | None = None,
+    ) -> Node:
+        """Norm every head, then rotate it (Qwen3)."""
+
+    def qk_norm_rope_kv_store(
+        self,
+        region: Node,
+        x: Node,
+        norm_weight: Node,
+        positions: Node,
+        cells: Node,
+        factors: Node | None = None,
+        /,
+        *,
+        pairs: Literal["neox", "interleaved"],
+        dims: int,
+        base: float,
+        max_positions: int,
+        scaling: RopeScaling | Mapping[str, Any] = ...,
+        eps: float,
+        row: Sequence[int],
+        name: str | None = None,
+    ) -> Node:
+        """Norm every head, rotate it and write it into its token's cell."""
+
+    def rope_kv_store(
+        self,
+        region: Node,
+        x: Node,
+        positions: Node,
+        cells: Node,
+        factors: Node | None = None,
+        /,
+        *,
+        pairs: Literal["neox", "interleaved"],
+        dims: int,
+        base: float,
+        max_positions: int,
+        scaling: RopeScaling | Mapping[str, Any] = ...,
+        row: Sequence[int],
+        name: str | None = None,
+    ) -> Node:
+        """Rotate heads and write them into their tokens' cells."""
+
+    def matmul_add_rope_kv_store(
+        self,
+        x: Node,
+        weight: Node,
+        bias: Node,
+        positions: Node,
+        region: Node,
+        cells: Node,
+        factors: Node | None = None,
+        /,
+        *,
+        pairs: Literal["neox", "interleaved"],
+        dims: int,
+        base: float,
+        max_positions: int,
+        scaling: RopeScaling | Mapping[str, Any] = ...,
+        heads: Sequence[int],
+        row: Sequence[int],
+        name: str | None = None,
+    ) -> Node:
+        """A product and its bias rotated as heads and written into its tokens' cells."""
+
+    def matmul_norm_rope_kv_store(
+        self,
+        x: Node,
+        weight: Node,
+        norm_weight: Node,
+        positions: Node,
+        region: Node,
+        cells: Node,
+        factors: Node | None = None,
+        /,
+        *,
+        pairs: Literal["neox", "interleaved"],
+        dims: int,
+        base: float,
+        max_positions: int,
+        scaling: RopeScaling | Mapping[str, Any] = ...,
+        heads: Sequence[int],
+        row: Sequence[int],
+        eps: float,
+        name: str | None = None,
+    ) -> Node:
+        """A product normed head by head, rotated and written into its tokens' cells."""
+
+    def matmul_rope_kv_store(
+        self,
+        x: Node,
+        weight: Node,
+        positions: Node,
+        region: Node,
+        cells: Node,
+        factors: Node | None = None,
+        /,
+        *,
+        pairs: Literal["neox", "interleaved"],
+        dims: int,
+        base: float,
+        max_positions: int,
+        scaling: RopeScaling | Mapping[str, Any] = ...,
+        heads: Sequence[int],
+        row: Sequence[int],
+        name: str | None = None,
+    ) -> Node:
+        """A product rotated as heads and written into its tokens' cells."""
+
+    def matmul_add_rope(
+        self,
+        x: Node,
+        weight: Node,
+        bias: Node,
+        positions: Node,
+        factors: Node | None = None,
+        /,
+        *,
+        pairs: Literal["neox", "interleaved"],
+        dims: int,
+        base: float,
+        max_positions: int,
+        scaling: RopeScaling | Mapping[str, Any] = ...,
+        heads: Sequence[int],
+        name: str | None = None,
+    ) -> Node:
+        """A product and its bias rotated as heads."""
+
+    def matmul_norm_rope(
+        self,
+        x: Node,
+        weight: Node,
+        norm_weight: Node,
+        positions: Node,
+        factors: Node | None = None,
+        /,
+        *,
+        pairs: Literal["neox", "interleaved"],
+        dims: int,
+        base: float,
+        max_positions: int,
+        scaling: RopeScaling | Mapping[str, Any] = ...,
+        heads: Sequence[int],
+        eps: float,
+        name: str | None = None,
+    ) -> Node:
+        """A product normed head by head and rotated."""
+
+    def matmul_rope(
+        self,
+        x: Node,
+        weight: Node,
+        positions: Node,
+        factors: Node | None = None,
+        /,
+        *,
+        pairs: Literal["neox", "interleaved"],
+        dims: int,
+        base: float,
+        max_positions: int,
+        scaling: RopeScaling | Mapping[str, Any] = ...,
+        heads: Sequence[int],
+        name: str | None = None,
+    ) -> Node:
+        """A product rotated as heads."""
+
+    def matmul_add_kv_store(
+        self, x: Node, weight: Node, bias: Node, region: Node, cells: Node, /, *, name: str | None = None
+    ) -> Node:
+        """A product and its bias written into its tokens' cells."""
+
+    def matmul_kv_store(self, x: Node, weight: Node, region: Node, cells: Node, /, *, name: str | None = None) -> Node:
+        """A product written into its tokens' cells."""
+
     def add_rms_norm(self, x: Node, y: Node, weight: Node, /, *, eps: float, name: str | None = None) -> Node:
         """The residual sum and its norm in one pass: parts (x + y, rms_norm(x + y)) side by side."""
 

@@ -8,10 +8,10 @@ documentation row are derived from it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from minfer_ir.attr_types import AttrError, revive
 from minfer_ir.types import ElementType, RowAxis, Shape, Strides, TensorType
 
 Array = NDArray[Any]
+T = TypeVar("T")
 EffectKind = Literal["pure", "leaf", "view", "reads_kv", "writes_kv"]
 
 
@@ -127,6 +128,15 @@ class Op(ABC):
         return ()
 
     @property
+    def is_product(self) -> bool:
+        """Whether it multiplies activations with weights; such an op reads the activations that its weights ask for."""
+        return any("activation" in slot.dtypes for slot in self.operands) and any(map(_is_weight, self.operands))
+
+    def weight_operands(self, operands: Sequence[T]) -> Iterator[T]:
+        """Those of `operands` that fill the slots of a product's weights."""
+        return (given for slot, given in zip(self.operands, operands, strict=False) if _is_weight(slot))
+
+    @property
     def doc(self) -> str:
         """The one-line description: the first line of the class docstring."""
         return (self.__doc__ or "").strip().splitlines()[0]
@@ -190,7 +200,11 @@ class PartCosts:
 
         op = op_named(name)
 
-        def add(*operands: TensorType, **attrs: Any) -> TensorType:
+        def add(*given: TensorType | None, **attrs: Any) -> TensorType:
+            operands = tuple(o for o in given if o is not None)
+            if op.effect == "view" and operands[0].rows and "shape" in attrs:
+                # A composition reshapes a bucket's rows; the work is that of the actual ones.
+                attrs["shape"] = (operands[0].shape[0], *attrs["shape"][1:])
             typed = attrs_from_json(op, attrs)
             out = op.check(typed, operands)
             if op.effect != "view":
@@ -198,6 +212,10 @@ class PartCosts:
             return out
 
         return add
+
+
+def _is_weight(slot: Operand) -> bool:
+    return "weight" in slot.dtypes
 
 
 def check_dtype(op: str, slot: Operand, dtype: ElementType) -> None:

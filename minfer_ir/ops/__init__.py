@@ -8,9 +8,21 @@ from types import MappingProxyType
 from minfer_ir.ops.attention import Attention, KvStore
 from minfer_ir.ops.elementwise import Add, Mul, Scale, Silu, Softmax
 from minfer_ir.ops.fused import AddRmsNorm, RmsNormQuantize, Swiglu, SwigluQuantize
+from minfer_ir.ops.fused_matmul import MatMulAdd, MatMulSwiglu, MatMulSwigluQuantize
+from minfer_ir.ops.fused_rope import QkNormRope, QkNormRopeKvStore, RopeKvStore
 from minfer_ir.ops.leaves import Input, Kv, Weight, WeightConcat
 from minfer_ir.ops.linear import GetRows, MatMul, QuantizeAct
 from minfer_ir.ops.norm import QkNorm, RmsNorm
+from minfer_ir.ops.projection import (
+    MatMulAddKvStore,
+    MatMulAddRope,
+    MatMulAddRopeKvStore,
+    MatMulKvStore,
+    MatMulNormRope,
+    MatMulNormRopeKvStore,
+    MatMulRope,
+    MatMulRopeKvStore,
+)
 from minfer_ir.ops.rope import Rope
 from minfer_ir.ops.shape import Contiguous, Permute, Reshape, View
 from minfer_ir.opspec import FusedOp, Op, OpError
@@ -23,7 +35,11 @@ OPS: Mapping[str, Op] = MappingProxyType(
             *(Add(), Mul(), Scale(), Silu(), Softmax(), RmsNorm(), QkNorm()),
             *(MatMul(), GetRows(), QuantizeAct(), Rope(), KvStore(), Attention()),
             *(View(), Reshape(), Permute(), Contiguous()),
-            *(Swiglu(), AddRmsNorm(), RmsNormQuantize(), SwigluQuantize()),
+            *(Swiglu(), MatMulAdd(), MatMulSwiglu(), MatMulSwigluQuantize()),
+            *(QkNormRope(), QkNormRopeKvStore(), RopeKvStore()),
+            *(MatMulAddRopeKvStore(), MatMulNormRopeKvStore(), MatMulRopeKvStore()),
+            *(MatMulAddRope(), MatMulNormRope(), MatMulRope(), MatMulAddKvStore(), MatMulKvStore()),
+            *(AddRmsNorm(), RmsNormQuantize(), SwigluQuantize()),
         )
     }
 )

@@ -83,7 +83,7 @@ def _choose(group: Sequence[Node], graph: Graph, state: Lowering) -> str:
 def _first_refusal(group: Sequence[Node], graph: Graph, backend: Backend) -> str | None:
     for node in group:
         operands = [graph[s].type for s in node.sources]
-        reason = refusal(backend, node, operands)
+        reason = refusal(backend, node.op, node.attrs, node.type, operands)
         if reason is not None:
             return f"{describe(node, operands)}: {reason}"
     return None

@@ -11,17 +11,18 @@ from minfer_ir.ops import FUSED
 from minfer_ir.opspec import FusedOp, OpError, attrs_from_json
 from minfer_ir.passes.base import Lowering
 from minfer_ir.passes.concat import CONCAT_SWITCH, concat_matmuls
-from minfer_ir.passes.pattern import Match, find, pattern_of
+from minfer_ir.passes.legalize import refusal
+from minfer_ir.passes.pattern import Match, find, patterns_of
 from minfer_ir.passes.rewriter import Rewriter
 from minfer_ir.runtime.backend import Backend
 
-FUSIONS = (CONCAT_SWITCH, *dict.fromkeys(op.switch for op in FUSED.values()))
+FUSIONS = (*dict.fromkeys(op.switch for op in FUSED.values()), CONCAT_SWITCH)
 """Every switch, in the order the rewrites are tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fuse:
-    """Apply every fusion that isn't switched off, in declaration order.
+    """Apply every fusion that isn't switched off, in declaration order; matmuls that are left over are stacked.
 
     It runs once before legalization and once after, when the ops that legalization inserts can take part.
     """
@@ -31,11 +32,11 @@ class Fuse:
     def run(self, state: Lowering) -> Lowering:
         """The graph with compositions replaced."""
         graph = state.graph
-        if CONCAT_SWITCH not in state.params.fusions_off:
-            graph = concat_matmuls(graph, state.backends)
         for op in FUSED.values():
             if op.switch not in state.params.fusions_off:
                 graph = fuse_one(graph, op.name, state)
+        if CONCAT_SWITCH not in state.params.fusions_off:
+            graph = concat_matmuls(graph, state.backends)
         return state.with_graph(graph)
 
 
@@ -53,9 +54,10 @@ def fuse_one(graph: Graph, name: str, state: Lowering) -> Graph:
 
 def _disjoint_matches(graph: Graph, name: str, state: Lowering) -> list[Match]:
     """Legal matches that the backend can run, first come first served, no node in two of them."""
-    pattern, taken, found = pattern_of(name), set[int](), list[Match]()
+    patterns, taken, found = patterns_of(name), set[int](), list[Match]()
     for node in graph:
-        match = find(pattern, graph, node) if node.op == pattern.results[-1].op else None
+        anchored = (find(p, graph, node) for p in patterns if node.op == p.results[-1].op)
+        match = next((m for m in anchored if m is not None), None)
         if match is None or not _runnable(name, match, graph, state):
             continue
         members = match.inner | set(match.results)
@@ -66,7 +68,7 @@ def _disjoint_matches(graph: Graph, name: str, state: Lowering) -> list[Match]:
 
 
 def _runnable(name: str, match: Match, graph: Graph, state: Lowering) -> bool:
-    """Whether the fused op takes these types (its parts may take more) and the nodes' backend has a kernel for them."""
+    """Whether the fused op takes these types (its parts may take more) and the nodes' backend runs it, once legal."""
     spec = FUSED[name]
     backend: Backend = state.backends[graph[match.results[-1]].backend or ""]
     operands = [graph[s].type for s in _sources(spec, match)]
@@ -75,7 +77,7 @@ def _runnable(name: str, match: Match, graph: Graph, state: Lowering) -> bool:
         out = spec.check(attrs, operands)
     except OpError:
         return False
-    return backend.supports(name, attrs, out, operands) is None
+    return refusal(backend, name, attrs, out, operands) is None
 
 
 def _sources(spec: FusedOp, match: Match) -> tuple[int, ...]:

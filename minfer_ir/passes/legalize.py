@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from minfer_ir.graph import Node
 from minfer_ir.ops import OPS
@@ -16,42 +17,46 @@ from minfer_ir.types import TensorType, element_type
 
 @dataclass(frozen=True, slots=True)
 class Legalize:
-    """Quantize the activations of integer matmuls; copy operands whose strides a backend's kernels don't walk."""
+    """Quantize the activations of integer products, once for all of them that read a value; copy operands whose
+    strides a backend's kernels don't walk.
+    """
 
     name: str = "legalize"
 
     def run(self, state: Lowering) -> Lowering:
         """The graph that every backend can run as it stands; raises LoweringError where that isn't reached."""
         rewriter = Rewriter(state.graph)
+        quantized: dict[tuple[int, str], int] = {}
         for node in state.graph:
             if node.is_leaf() or node.spec.effect == "view":
                 continue
             capabilities = state.backends[node.backend or ""].capabilities
-            _quantize_activations(rewriter, node, capabilities)
+            _quantize_activations(rewriter, node, capabilities, quantized)
             _make_walkable(rewriter, node.id, capabilities)
         legal = state.with_graph(rewriter.finish())
         _check(legal)
         return legal
 
 
-def activation_type(node: Node, operands: Sequence[TensorType], capabilities: Capabilities) -> str | None:
-    """The format that a matmul's activations must be quantized to on this backend; None when they are fine."""
-    if node.op != "matmul" or operands[0].dtype.name != "f32":
+def activation_type(op: str, operands: Sequence[TensorType], capabilities: Capabilities) -> str | None:
+    """The format that a product's activations must be quantized to on this backend; None when they are fine."""
+    spec = OPS.get(op)
+    if spec is None or not spec.is_product or operands[0].dtype.name != "f32":
         return None
-    wanted = capabilities.activation_formats.get(operands[1].dtype.name, "f32")
-    return None if wanted == "f32" else wanted
+    wanted = {capabilities.activation_formats.get(w.dtype.name, "f32") for w in spec.weight_operands(operands)}
+    return None if len(wanted) > 1 or "f32" in wanted else wanted.pop()
 
 
-def refusal(backend: Backend, node: Node, operands: Sequence[TensorType]) -> str | None:
-    """Why `backend` can't run `node` even after legalization, or None when it can."""
-    wanted = activation_type(node, operands, backend.capabilities)
+def refusal(backend: Backend, op: str, attrs: Any, out: TensorType, operands: Sequence[TensorType]) -> str | None:
+    """Why `backend` can't run `op` on these types even after legalization, or None when it can."""
+    wanted = activation_type(op, operands, backend.capabilities)
     if wanted is None:
-        return backend.supports(node.op, node.attrs, node.type, operands)
-    x, weight = operands
+        return backend.supports(op, attrs, out, operands)
+    x, *others = operands
     quantized = TensorType(x.shape, element_type(wanted), x.rows)
-    attrs = attrs_from_json(OPS["quantize_act"], {"dtype": wanted})
-    return backend.supports("quantize_act", attrs, quantized, [x]) or backend.supports(
-        node.op, node.attrs, node.type, [quantized, weight]
+    quantize = attrs_from_json(OPS["quantize_act"], {"dtype": wanted})
+    return backend.supports("quantize_act", quantize, quantized, [x]) or backend.supports(
+        op, attrs, out, [quantized, *others]
     )
 
 
@@ -62,14 +67,18 @@ def walkable(node: Node, layouts: str) -> bool:
     return layouts == "rows" and node.strides[1:] == node.type.strides[1:]
 
 
-def _quantize_activations(rewriter: Rewriter, node: Node, capabilities: Capabilities) -> None:
+def _quantize_activations(
+    rewriter: Rewriter, node: Node, capabilities: Capabilities, made: dict[tuple[int, str], int]
+) -> None:
     operands = [rewriter.node(s).type for s in node.sources]
-    wanted = activation_type(node, operands, capabilities)
+    wanted = activation_type(node.op, operands, capabilities)
     if wanted is None:
         return
     x = rewriter.node(node.sources[0])
-    quantized = rewriter.add("quantize_act", (x.id,), {"dtype": wanted}, node, f"{x.name}.{wanted.lower()}")
-    rewriter.rebind(node.id, (quantized.id, node.sources[1]))
+    key = (x.id, f"{node.backend} {wanted}")
+    if key not in made:
+        made[key] = rewriter.add("quantize_act", (x.id,), {"dtype": wanted}, node, f"{x.name}.{wanted.lower()}").id
+    rewriter.rebind(node.id, (made[key], *node.sources[1:]))
 
 
 def _make_walkable(rewriter: Rewriter, node_id: int, capabilities: Capabilities) -> None:

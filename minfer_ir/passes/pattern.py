@@ -62,19 +62,28 @@ class PatternBuilder:
         if name not in OPS:
             raise AttributeError(f"{name!r} isn't an op")
 
-        def record(*sources: Step | Hole, **attrs: Any) -> Step:
-            return Step(name, sources, MappingProxyType(attrs))
+        def record(*sources: Step | Hole | None, **attrs: Any) -> Step:
+            return Step(name, tuple(s for s in sources if s is not None), MappingProxyType(attrs))
 
         return record
 
 
 @cache
-def pattern_of(name: str) -> Pattern:
-    """The pattern of fused op `name`, traced once; raises OpError when the composition doesn't use every attr."""
+def patterns_of(name: str) -> tuple[Pattern, ...]:
+    """The patterns of fused op `name`, one for every number of optional operands, most operands first.
+
+    Traced once; raises OpError when the composition doesn't use every attr.
+    """
     spec = op_named(name)
     assert isinstance(spec, FusedOp)
-    attrs = _Symbolic({f.name for f in fields(spec.Attrs)})
-    traced: Step | tuple[Step, ...] = spec.decompose(PatternBuilder(), attrs, *(Hole(o.name) for o in spec.operands))
+    required = sum(not o.optional for o in spec.operands)
+    return tuple(_traced(spec, n) for n in range(len(spec.operands), required - 1, -1))
+
+
+def _traced(spec: FusedOp, n_operands: int) -> Pattern:
+    name, attrs = spec.name, _Symbolic({f.name for f in fields(spec.Attrs)})
+    holes = [Hole(o.name) for o in spec.operands[:n_operands]]
+    traced: Step | tuple[Step, ...] = spec.decompose(PatternBuilder(), attrs, *holes)
     if attrs.unread:
         raise OpError(f"{name}: decompose doesn't use {sorted(attrs.unread)}, so a match couldn't bind them")
     return Pattern(spec, traced if isinstance(traced, tuple) else (traced,))

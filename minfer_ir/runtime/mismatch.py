@@ -71,9 +71,9 @@ def find_mismatch(
     node = step.node
     held = Held(node.spec, node.attrs, node.type, reference_operands(node, graph, values))
     reason = difference(held, expected, step.value)
-    if reason is not None and node.op == "matmul":
-        leaf = node.operand(graph, "weight")
-        terms = np.concatenate([weight_terms(leaf.attrs.dtype, weights.rows(key)) for key in weight_keys(leaf)])
+    if reason is not None and node.spec.is_product:
+        leaves = node.spec.weight_operands([graph[s] for s in node.sources])
+        terms = tuple(_terms(leaf, weights) for leaf in leaves)
         reason = difference(replace(held, terms=terms), expected, step.value)
     if reason is None:
         return None
@@ -90,6 +90,10 @@ def find_mismatch(
         decoded(node.type, expected),
         (ValueStats.of(node.type, step.value), ValueStats.of(node.type, expected)),
     )
+
+
+def _terms(leaf: Node, weights: WeightSource) -> Array:
+    return np.concatenate([weight_terms(leaf.attrs.dtype, weights.rows(key)) for key in weight_keys(leaf)])
 
 
 def _stats_text(stats: ValueStats | None, node: Node) -> str:

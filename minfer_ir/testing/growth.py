@@ -7,15 +7,27 @@ here; an op from elsewhere takes its attrs from its own test cases.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Protocol, TypeVar
 
 from minfer_ir.builder import GraphBuilder
 from minfer_ir.dtypes import DTYPES
 from minfer_ir.formats import FORMATS, Q8_0_CELL
 from minfer_ir.graph import Graph, Node
+from minfer_ir.ops import OPS
 from minfer_ir.ops.attention import MAP_RUNS
 from minfer_ir.ops.leaves import KV_TYPES
-from minfer_ir.opspec import ACTIVATION_TYPES, WEIGHT_TYPES, Op, Operand, OpError, bind_dims, bind_rows, check_dtype
+from minfer_ir.opspec import (
+    ACTIVATION_TYPES,
+    WEIGHT_TYPES,
+    FusedOp,
+    Op,
+    Operand,
+    OpError,
+    bind_dims,
+    bind_rows,
+    check_dtype,
+)
 from minfer_ir.types import RowAxis
 
 T = TypeVar("T")
@@ -53,7 +65,8 @@ class Growth:
     def keep(self, node: Node) -> Node:
         """Offer a value to later ops. A store takes the place of the version that it overwrote, and of its views."""
         if node.spec.effect == "writes_kv":
-            self.pool = [n for n in self.pool if self._unviewed(n) != node.sources[0]]
+            written = [slot.name for slot in node.spec.operands].index(node.spec.writes or "")
+            self.pool = [n for n in self.pool if self._unviewed(n) != node.sources[written]]
         self.pool.append(node)
         return node
 
@@ -189,6 +202,46 @@ def make_kv_store(growth: Growth, op: Op) -> bool:
     return True
 
 
+def make_fused_heads(growth: Growth, op: Op) -> bool:
+    """Heads of a value or of a product, normed, rotated or stored: operands by the names of their slots."""
+    named: dict[str, Node] = {}
+    if op.is_product:
+        x = growth.find(lambda n: len(n.type.shape) == 2 and n.type.dtype.name == "f32" and n.type.rows == "token")
+        named["x"] = x or growth.input((growth.rows["token"], 32), "f32", "token")
+        shape = (growth.rows["token"], growth.choose((1, 2, 4)), growth.choose((16, 32, 12)))
+        named["weight"] = _matrix(growth, shape[1] * shape[2], named["x"].type.shape[1])
+    else:
+        named["x"] = growth.heads()
+        shape = named["x"].type.shape
+    width, dims = shape[1] * shape[2], shape[2] // 2 * 2
+    makers: dict[str, Callable[[], Node]] = {
+        "bias": lambda: _vector(growth, width),
+        "norm_weight": lambda: _vector(growth, shape[2]),
+        "positions": lambda: _positions(growth),
+        "region": lambda: _region(growth, width, 1),
+        "cells": lambda: growth.input((growth.rows["token"],), "i32", "token"),
+        "factors": lambda: _vector(growth, dims // 2),
+    }
+    for slot in op.operands:
+        if slot.name not in named and not (slot.optional and growth.choose((True, True, False))):
+            named[slot.name] = makers[slot.name]()
+    rope = {"pairs": growth.choose(("neox", "interleaved")), "dims": dims, "base": 10000.0}
+    values = {"heads": shape, "row": (shape[0], width), "eps": 1e-6, "max_positions": growth.cells, **rope}
+    attrs = {field.name: values[field.name] for field in fields(op.Attrs) if field.name in values}
+    sources = [named[slot.name] for slot in op.operands if slot.name in named]
+    growth.keep(growth.builder.apply(op, sources, attrs))
+    return True
+
+
+def _matrix(growth: Growth, n: int, k: int) -> Node:
+    fitting = [name for name in WEIGHT_TYPES if k % FORMATS[name].block_size == 0]
+    return growth.builder.weight(key=growth.key("w"), shape=(n, k), dtype=growth.choose(fitting))
+
+
+def _vector(growth: Growth, n: int) -> Node:
+    return growth.builder.weight(key=growth.key("w"), shape=(n,), dtype="F32")
+
+
 def make_attention(growth: Growth, op: Op) -> bool:
     """Grouped heads over two regions of one type, in any window mode."""
     q = growth.heads()
@@ -216,7 +269,7 @@ def _region(growth: Growth, width: int, head_dim: int, like: Node | None = None)
 
     def fits(node: Node) -> bool:
         same_type = node.type.dtype.name in types if like is None else node.type == like.type
-        return node.op in ("kv", "kv_store") and node.type.shape[1] == width and same_type
+        return (node.op == "kv" or node.spec.writes is not None) and node.type.shape[1] == width and same_type
 
     found = growth.find(fits)
     if found is not None:
@@ -264,11 +317,15 @@ def _case_attrs(growth: Growth, op: Op, sources: Sequence[Node]) -> dict[str, An
 
 
 def _block_size_attrs(growth: Growth, op: Op, sources: Sequence[Node]) -> dict[str, Any]:
-    width = sources[0].type.shape[-1]
+    width = sources[1].type.shape[0] if op.is_product else sources[0].type.shape[-1]
     fitting = [name for name in ACTIVATION_TYPES[1:] if width % FORMATS[name].block_size == 0]
     if not fitting:
         raise OpError(f"{op.name}: no activation format holds {width} features")
     return {**_case_attrs(growth, op, sources), "dtype": growth.choose(fitting)}
+
+
+def _over_heads(op: Op) -> bool:
+    return isinstance(op, FusedOp) and any(slot.name in ("region", "positions") for slot in op.operands)
 
 
 MAKERS: Mapping[str, Callable[[Growth, Op], bool]] = {
@@ -277,12 +334,13 @@ MAKERS: Mapping[str, Callable[[Growth, Op], bool]] = {
     "rope": make_rope,
     "kv_store": make_kv_store,
     "attention": make_attention,
+    **dict.fromkeys((name for name, op in OPS.items() if _over_heads(op)), make_fused_heads),
     "view": make_view,
     "reshape": make_view,
     "permute": make_view,
 }
 ATTRS: Mapping[str, Callable[[Growth, Op, Sequence[Node]], dict[str, Any]]] = dict.fromkeys(
-    ("quantize_act", "rms_norm_quantize", "swiglu_quantize"), _block_size_attrs
+    ("quantize_act", "rms_norm_quantize", "swiglu_quantize", "matmul_swiglu_quantize"), _block_size_attrs
 )
 
 

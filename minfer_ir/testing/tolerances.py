@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,15 @@ from minfer_ir.formats.base import Bytes, Format
 from minfer_ir.formats.blocks import BlockFormat
 from minfer_ir.formats.cells import cell_values
 from minfer_ir.ops import OPS
+from minfer_ir.ops.projection import HeadsAttrs
 from minfer_ir.ops.rope import rope_frequencies
 from minfer_ir.opspec import Array, Op
 from minfer_ir.types import TensorType
 
 UNIT = 2.0**-24
 """Half a unit in the last place of float32, relative."""
+FLOAT16_STEP = 2.0**-10
+"""A unit in the last place of float16, relative."""
 SMALLEST = 2.0**-126
 """Below the smallest normal float32 a kernel may flush to zero."""
 
@@ -60,6 +63,8 @@ REDUCTION = Tolerance(
 )
 EXPONENTIAL = Tolerance("exponential", "the exponential is a float32 polynomial: a few ulp, and its argument's", 16, 1)
 ROTATION = Tolerance("rotation", "cosines and sines are rounded to float32, products and their sum once each", 6)
+NORMED_ROTATION = Tolerance("normed-rotation", "the norm's reduction order, then the rotation", 16, 1)
+PROJECTION = Tolerance("projection", "the product's reduction order, then norm and rotation of its rounded sums", 24, 2)
 ATTENTION = Tolerance(
     "attention",
     "scores, exponentials and the weighted sum are float32; a score's error is relative in its weight",
@@ -72,13 +77,17 @@ QUANTIZED = Tolerance(
     *(64, 1, 0.02),
 )
 
-CLASSES = (BITWISE, REDUCTION, EXPONENTIAL, ROTATION, ATTENTION, QUANTIZED)
+CLASSES = (BITWISE, REDUCTION, EXPONENTIAL, ROTATION, NORMED_ROTATION, PROJECTION, ATTENTION, QUANTIZED)
 
 BY_OP: Mapping[str, Tolerance] = {
-    **dict.fromkeys(("matmul", "rms_norm", "qk_norm", "add_rms_norm"), REDUCTION),
-    **dict.fromkeys(("silu", "swiglu", "softmax"), EXPONENTIAL),
-    **dict.fromkeys(("rms_norm_quantize", "swiglu_quantize"), QUANTIZED),
-    "rope": ROTATION,
+    **dict.fromkeys(("matmul", "matmul_add", "rms_norm", "qk_norm", "add_rms_norm"), REDUCTION),
+    **dict.fromkeys(("silu", "swiglu", "softmax", "matmul_swiglu"), EXPONENTIAL),
+    **dict.fromkeys(("rms_norm_quantize", "swiglu_quantize", "matmul_swiglu_quantize"), QUANTIZED),
+    **dict.fromkeys(("rope", "rope_kv_store"), ROTATION),
+    **dict.fromkeys(("qk_norm_rope", "qk_norm_rope_kv_store"), NORMED_ROTATION),
+    **dict.fromkeys(("matmul_kv_store", "matmul_add_kv_store"), REDUCTION),
+    **dict.fromkeys(("matmul_rope", "matmul_add_rope", "matmul_norm_rope"), PROJECTION),
+    **dict.fromkeys(("matmul_rope_kv_store", "matmul_add_rope_kv_store", "matmul_norm_rope_kv_store"), PROJECTION),
     "attention": ATTENTION,
 }
 """Ops that aren't listed are bitwise."""
@@ -93,14 +102,15 @@ def tolerance_of(op: str) -> Tolerance:
 class Held:
     """What one result is compared under: its op, attrs and type, and the operands as the op's reference takes them.
 
-    `terms` are the magnitudes that a matmul's weight elements are added up from (see `weight_terms`); None takes |w|.
+    `terms` are the magnitudes that the elements of each of a product's weights are added up from (see `weight_terms`);
+    without them |w| is taken.
     """
 
     op: Op
     attrs: Any
     out: TensorType
     operands: Sequence[Array]
-    terms: Array | None = None
+    terms: tuple[Array, ...] = ()
 
 
 def weight_terms(dtype: Format, rows: Bytes) -> Array:
@@ -139,7 +149,11 @@ def difference(held: Held, expected: Array, actual: Array, tolerance: Tolerance 
         return _report(used, _same_bits(expected, actual), expected, actual)
     if isinstance(held.out.dtype, ActivationFormat):
         return _quantized_difference(held, used, expected, actual)
-    within = _within(actual, expected, used.relative(_terms(held)) * _magnitude(held, expected))
+    limit = used.relative(_terms(held)) * _magnitude(held, expected)
+    if expected.dtype == np.float16:
+        # A float32 result next to a rounding border is stored as either neighbour.
+        limit = limit + FLOAT16_STEP * np.abs(expected.astype(np.float64))
+    within = _within(actual, expected, limit)
     return _report(used, within, expected, actual)
 
 
@@ -196,16 +210,72 @@ def _magnitude(held: Held, expected: Array) -> Array:
 def _dot_magnitude(held: Held) -> Array:
     """Four times the size that partial sums of terms with random signs have."""
     x, weight = (o.astype(np.float64) for o in held.operands)
-    if held.terms is not None:
-        weight = held.terms.astype(np.float64)
+    if held.terms:
+        weight = held.terms[0].astype(np.float64)
     return 4 * np.sqrt((x * x) @ (weight * weight).T)
 
 
+def _sum_magnitude(held: Held) -> Array:
+    """A product's, plus the size of what is added."""
+    x, weight, y = held.operands
+    return _dot_magnitude(replace(held, operands=(x, weight))) + np.abs(y).astype(np.float64)
+
+
+def _gated_magnitude(held: Held) -> Array:
+    """Each product's own, times the size of the other factor."""
+    x, gate_weight, up_weight = held.operands
+    terms = [(t,) for t in held.terms] or [(), ()]
+    pairs = [replace(held, operands=(x, w), terms=t) for w, t in zip((gate_weight, up_weight), terms, strict=True)]
+    gate, up = (np.abs(x.astype(np.float64) @ p.operands[1].astype(np.float64).T) for p in pairs)
+    return 1.1 * _dot_magnitude(pairs[0]) * (up + 1) + gate * _dot_magnitude(pairs[1])
+
+
 def _rotation_magnitude(held: Held) -> Array:
-    x = held.operands[0]
-    factors = held.operands[2] if len(held.operands) > 2 else None
-    _, amplitude = rope_frequencies(held.attrs, factors)
-    return np.abs(x).astype(np.float64).max(axis=-1, keepdims=True) * max(1.0, amplitude)
+    """The largest element of a head: rotations mix its elements."""
+    named = _named(held)
+    _, amplitude = rope_frequencies(held.attrs, named.get("factors"))
+    largest = np.abs(named["x"]).astype(np.float64).max(axis=-1, keepdims=True)
+    return _stored(held, np.broadcast_to(largest * max(1.0, amplitude), named["x"].shape))
+
+
+def _normed_rotation_magnitude(held: Held) -> Array:
+    named = _named(held)
+    x, weight = named["x"].astype(np.float64), np.abs(named["norm_weight"]).astype(np.float64)
+    rms = np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + held.attrs.eps)
+    normed = replace(held, operands=[np.abs(x) / rms * weight if o is named["x"] else o for o in held.operands])
+    return _rotation_magnitude(normed)
+
+
+def _projection_magnitude(held: Held) -> Array:
+    """The product's, spread over the head that a norm and a rotation mix it into."""
+    named, attrs = _named(held), held.attrs
+    magnitude = _dot_magnitude(replace(held, operands=(named["x"], named["weight"])))
+    if "bias" in named:
+        magnitude = magnitude + np.abs(named["bias"])
+    if not isinstance(held.attrs, HeadsAttrs):
+        return _stored(held, magnitude)
+    _, amplitude = rope_frequencies(attrs, named.get("factors"))
+    by_head = magnitude.reshape(len(magnitude), *attrs.heads[1:])
+    if "norm_weight" in named:
+        product = named["x"].astype(np.float64) @ named["weight"].astype(np.float64).T
+        rms = np.sqrt(np.mean(product.reshape(by_head.shape) ** 2, axis=-1, keepdims=True) + attrs.eps)
+        by_head = by_head / rms * np.abs(named["norm_weight"]).max()
+    mixed = np.broadcast_to(by_head.max(axis=-1, keepdims=True), by_head.shape) * max(1.0, amplitude)
+    return _stored(held, mixed)
+
+
+def _stored(held: Held, rows: Array) -> Array:
+    """For an op that writes cells, the magnitudes of the whole region: 0 where nothing is written."""
+    named = _named(held)
+    if "region" not in named:
+        return rows
+    everywhere = np.zeros(named["region"].shape)
+    everywhere[named["cells"]] = rows.reshape(len(rows), -1)
+    return everywhere
+
+
+def _named(held: Held) -> dict[str, Array]:
+    return {slot.name: value for slot, value in zip(held.op.operands, held.operands, strict=False)}
 
 
 def _attention_magnitude(held: Held) -> Array:
@@ -219,6 +289,12 @@ def _attention_magnitude(held: Held) -> Array:
 
 MAGNITUDES: Mapping[str, Callable[[Held], Array]] = {
     "matmul": _dot_magnitude,
+    "matmul_add": _sum_magnitude,
+    "matmul_swiglu": _gated_magnitude,
     "rope": _rotation_magnitude,
+    "rope_kv_store": _rotation_magnitude,
+    **dict.fromkeys(("qk_norm_rope", "qk_norm_rope_kv_store"), _normed_rotation_magnitude),
+    **dict.fromkeys((op for op, used in BY_OP.items() if used is PROJECTION), _projection_magnitude),
+    **dict.fromkeys(("matmul_kv_store", "matmul_add_kv_store"), _projection_magnitude),
     "attention": _attention_magnitude,
 }

@@ -14,12 +14,13 @@ from minfer_ir.evaluate import Weights
 from minfer_ir.formats import ACTIVATION_FORMATS, CELL_FORMATS
 from minfer_ir.formats.base import Bytes, Format
 from minfer_ir.graph import Graph, Node
+from minfer_ir.ops import OPS
 from minfer_ir.ops.attention import MAP_RUNS, window_mode
 from minfer_ir.opspec import Array
 from minfer_ir.types import RowAxis, TensorType
 
 WEIGHT_SCALE = 0.1
-POSITIVE = frozenset({("rope", "factors")})
+POSITIVE = frozenset((op.name, "factors") for op in OPS.values())
 """(op, operand) whose values must be above 0: the op refuses others."""
 
 
@@ -106,7 +107,7 @@ def _input_value(rng: np.random.Generator, graph: Graph, node: Node, n_rows: Map
     for reader, slot in readers:
         if (reader.op, slot) == ("attention", "window"):
             return draw_window(rng, graph, reader, kind.shape[0])
-        if (reader.op, slot) == ("kv_store", "cells"):
+        if slot == "cells" and reader.spec.writes is not None:
             cells = min(r.operand(graph, "region").type.shape[0] for r, s in readers if s == "cells")
             return rng.permutation(cells)[: kind.shape[0]].astype(np.int32)
     if kind.dtype is not I32:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from minfer_ir.formats.base import Bytes, Format
 from minfer_ir.graph import Graph, Node
+from minfer_ir.ops.fused_rope import plain_rope
 from minfer_ir.ops.rope import RopeAttrs, rope_table
 from minfer_ir.opspec import WEIGHT_TYPES
 from minfer_ir.runtime.backend import BackendError, Binding, Capabilities, Split
@@ -80,7 +81,7 @@ class CpuBackend(HostBackend):
 
     def supports(self, op: str, attrs: Any, out: TensorType, operands: Sequence[TensorType]) -> str | None:
         """None, or why no kernel takes these types."""
-        return why_not(op, attrs, out, operands)
+        return why_not(op, attrs, out, operands, self.n_threads)
 
     def register_weight(
         self, key: str, dtype: Format, shape: Shape, parts: Sequence[Bytes], uses: frozenset[str]
@@ -100,7 +101,7 @@ class CpuBackend(HostBackend):
     def table_need(self, graph: Graph) -> int:
         """Bytes of the angles of rope nodes that have no table yet."""
         made = {attrs for attrs, _ in self._tables}
-        wanted = {n.attrs for n in graph if n.op == "rope" and n.backend == self.name}
+        wanted = {plain_rope(n.attrs) for n in graph if isinstance(n.attrs, RopeAttrs) and n.backend == self.name}
         return sum(4 * attrs.max_positions * attrs.dims for attrs in wanted - made)
 
     def rope_table(self, attrs: RopeAttrs, factors: int | None) -> NDArray[np.float32]:

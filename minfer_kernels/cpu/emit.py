@@ -8,10 +8,14 @@ from types import MappingProxyType
 from minfer_ir.formats.base import Format
 from minfer_ir.graph import Node
 from minfer_ir.ops.attention import window_mode
+from minfer_ir.ops.fused_rope import plain_rope
+from minfer_ir.ops.rope import RopeAttrs
 from minfer_kernels.cpu.emitter import Emitter, row_width
 from minfer_kernels.cpu.kernels.parts.attention_scratch import attention_scratch_bytes, most_blocks, shared_bytes
+from minfer_kernels.cpu.kernels.parts.tile_scratch import TILE_BYTES
 from minfer_kernels.cpu.runner.tape import Place
-from minfer_kernels.cpu.weights.layouts import get_rows_kernel, matmul_kernel
+from minfer_kernels.cpu.weights.layouts import get_rows_kernel, matmul_kernel, packing
+from minfer_kernels.cpu.weights.packing import PackedWeight
 
 
 def _binary(kernel: str) -> Callable[[Emitter, Node], None]:
@@ -106,12 +110,35 @@ def _add_rms_norm(e: Emitter, node: Node) -> None:
 
 def _matmul(e: Emitter, node: Node) -> None:
     x, weight = e.sources(node)
-    packed = e.weights[weight.id].packed
-    assert packed is not None, f"{weight.name} was registered without a packed form"
+    packed, w = _packed(e, weight)
     operands = _rows(e, node, x=x)
     del operands["width"]
-    w = Place(packed.address, e.weight_text(weight))
     e.call(matmul_kernel(packed.layout), node, **operands, w=w, n=packed.n, k=packed.k)
+
+
+def _packed(e: Emitter, weight: Node) -> tuple[PackedWeight, Place]:
+    """A weight as a product reads it, and its place."""
+    packed = e.weights[weight.id].packed
+    assert packed is not None, f"{weight.name} was registered without a packed form"
+    return packed, Place(packed.address, e.weight_text(weight))
+
+
+def _matmul_add(e: Emitter, node: Node) -> None:
+    x, weight, y = e.sources(node)
+    packed, w = _packed(e, weight)
+    operands = {**_rows(e, node, x=x, y=y), "w": w, "n": packed.n, "k": packed.k}
+    del operands["width"]
+    e.call(f"fused_matmul.add[{packing(packed.layout)}]", node, **operands, scratch=e.scratch(TILE_BYTES))
+
+
+def _matmul_swiglu(e: Emitter, node: Node) -> None:
+    x, gate_weight, up_weight = e.sources(node)
+    (gate, gate_at), (_, up_at) = _packed(e, gate_weight), _packed(e, up_weight)
+    operands = {**_rows(e, node, x=x), "gate": gate_at, "up": up_at, "n": gate.n, "k": gate.k}
+    del operands["width"]
+    packed = packing(gate.layout)
+    kernel = f"swiglu[{packed}]" if node.op == "matmul_swiglu" else f"swiglu_quantize[{packed},{block_of(node)}]"
+    e.call(f"fused_matmul.{kernel}", node, **operands, scratch=e.scratch(TILE_BYTES))
 
 
 def _get_rows(e: Emitter, node: Node) -> None:
@@ -160,6 +187,79 @@ def _rope(e: Emitter, node: Node) -> None:
         table_stride=table.strides[0],
         dims=node.attrs.dims,
     )
+
+
+def _rope_operands(e: Emitter, node: Node, named: Mapping[str, Node]) -> dict[str, int]:
+    """Positions and the table of angles; zeros for an op that doesn't rotate."""
+    if not isinstance(node.attrs, RopeAttrs):
+        return {"positions": 0, "table": 0, "table_stride": 0, "dims": 0}
+    factors = named.get("factors")
+    table = e.tables(plain_rope(node.attrs), e.binding.weights[factors.id] if factors else None)
+    at = Place(table.ctypes.data, "rope table")
+    positions = e.at(named["positions"])
+    return {"positions": positions, "table": at, "table_stride": table.strides[0], "dims": node.attrs.dims}
+
+
+def _cell_operands(e: Emitter, named: Mapping[str, Node], x: Node) -> dict[str, int]:
+    region = named["region"]
+    places = {"region": e.at(region), "cells": e.at(named["cells"]), "rows_at": e.rows_at(x)}
+    return {**places, "cell_bytes": e.row_stride(region)}
+
+
+def _qk_norm_rope(e: Emitter, node: Node) -> None:
+    named = dict(node.operands(e.graph))
+    operands = {**_heads(e, node, "x", named["x"]), **_rope_operands(e, node, named)}
+    weight = e.at(named["norm_weight"])
+    e.call(f"fused_rope.norm[{node.attrs.pairs}]", node, **operands, weight=weight, eps=node.attrs.eps)
+
+
+def _rope_kv_store(e: Emitter, node: Node) -> None:
+    named = dict(node.operands(e.graph))
+    x, norm_weight = named["x"], named.get("norm_weight")
+    _, n_heads, head_dim = x.type.shape
+    shape = {"n_heads": n_heads, "head_dim": head_dim, "x_stride": e.stride(x, 0), "x_head_stride": e.stride(x, 1)}
+    kind = "plain" if norm_weight is None else "norm"
+    scratch_stride = (4 * head_dim + 63) // 64 * 64
+    e.call(
+        f"fused_rope.store[{node.attrs.pairs},{kind},{named['region'].type.dtype.name}]",
+        node,
+        x=e.at(x),
+        weight=0 if norm_weight is None else e.at(norm_weight),
+        eps=0.0 if norm_weight is None else node.attrs.eps,
+        scratch=e.scratch(scratch_stride),
+        scratch_stride=scratch_stride,
+        **shape,
+        **_rope_operands(e, node, named),
+        **_cell_operands(e, named, x),
+    )
+
+
+def _projection(e: Emitter, node: Node) -> None:
+    """A product that leaves as heads, or as cells where it has a region."""
+    named = dict(node.operands(e.graph))
+    x, (packed, w) = named["x"], _packed(e, named["weight"])
+    vector = named.get("bias") or named.get("norm_weight")
+    before = "add" if "bias" in named else "norm" if "norm_weight" in named else "plain"
+    rotates = isinstance(node.attrs, RopeAttrs)
+    constants = [packing(packed.layout), before, node.attrs.pairs if rotates else "none"]
+    operands: dict[str, int | float] = {
+        "x": e.at(x),
+        "x_stride": e.row_stride(x),
+        "w": w,
+        "n": packed.n,
+        "k": packed.k,
+        "vector": 0 if vector is None else e.at(vector),
+        "eps": getattr(node.attrs, "eps", 0.0),
+        "head_dim": node.attrs.heads[2] if rotates else packed.n,
+        **_rope_operands(e, node, named),
+        "scratch": e.scratch(TILE_BYTES),
+    }
+    if "region" in named:
+        constants.append(named["region"].type.dtype.name)
+        e.call(f"projection.cells[{','.join(constants)}]", node, **operands, **_cell_operands(e, named, x))
+    else:
+        rows = {"out": e.at(node), "out_stride": e.stride(node, 0), "rows_at": e.rows_at(node)}
+        e.call(f"projection.rows[{','.join(constants)}]", node, **operands, **rows)
 
 
 def _kv_store(e: Emitter, node: Node) -> None:
@@ -218,6 +318,11 @@ def _attention(e: Emitter, node: Node) -> None:
     )
 
 
+PROJECTIONS = (
+    *("matmul_kv_store", "matmul_add_kv_store"),
+    *("matmul_rope", "matmul_add_rope", "matmul_norm_rope"),
+    *("matmul_rope_kv_store", "matmul_add_rope_kv_store", "matmul_norm_rope_kv_store"),
+)
 EMITTERS: Mapping[str, Callable[[Emitter, Node], None]] = MappingProxyType(
     {
         "add": _binary("elementwise.add"),
@@ -228,10 +333,17 @@ EMITTERS: Mapping[str, Callable[[Emitter, Node], None]] = MappingProxyType(
         "rms_norm": _rms_norm,
         "qk_norm": _qk_norm,
         "matmul": _matmul,
+        "matmul_add": _matmul_add,
+        "matmul_swiglu": _matmul_swiglu,
+        "matmul_swiglu_quantize": _matmul_swiglu,
         "get_rows": _get_rows,
         "quantize_act": _quantize_act,
         "rope": _rope,
         "kv_store": _kv_store,
+        "qk_norm_rope": _qk_norm_rope,
+        "rope_kv_store": _rope_kv_store,
+        "qk_norm_rope_kv_store": _rope_kv_store,
+        **dict.fromkeys(PROJECTIONS, _projection),
         "attention": _attention,
         "contiguous": _contiguous,
         "swiglu": _binary("elementwise.swiglu"),

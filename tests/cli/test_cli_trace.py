@@ -40,7 +40,7 @@ def test_the_listing_has_every_node_with_the_stats_of_its_value(tiny: Path) -> N
     assert list(rows) == list(expected)
     for name, (op, _, n, _, low, _, high, _, mean, _, nans, digest) in rows.items():
         value = expected[name][: len(ids)] if name in stores else expected[name]
-        assert (op == "kv_store") == (name in stores)
+        assert op.endswith("kv_store") == (name in stores)
         assert (int(n), int(nans), len(digest)) == (value.size, 0, 16)
         assert [float(low), float(high), float(mean)] == pytest.approx(
             [float(value.min()), float(value.max()), float(value.astype(np.float64).mean())], rel=1e-5, abs=1e-9
@@ -66,9 +66,9 @@ def test_a_stored_trace_equals_the_next_one_whatever_the_threads_and_differs_wit
     assert (same.code, same.out) == (0, f"{n} nodes have the same bits as in {out}\n")
 
     other = minfer("trace", tiny, "-p", PROMPT, "--kv", "f32", "--against", out)
-    first = next(node for node in document["nodes"] if node["op"] == "kv_store")
+    first = next(node for node in document["nodes"] if node["op"].endswith("kv_store"))
     assert other.code == 3
-    assert re.match(rf"%\d+ {first['name']} \(kv_store\) differs from ", other.out)
+    assert re.match(rf"%\d+ {first['name']} \({first['op']}\) differs from ", other.out)
     assert f"there  {first['type']}" in other.out and first["stats"]["hash"] in other.out
     assert "setting that differs: kv: f16 there, f32 here" in other.out
 
@@ -76,10 +76,10 @@ def test_a_stored_trace_equals_the_next_one_whatever_the_threads_and_differs_wit
 def test_nodes_that_only_one_side_has_are_counted(tiny: Path, tmp_path: Path) -> None:
     out = tmp_path / "trace.json"
     minfer("trace", tiny, "-p", PROMPT, "-o", out)
-    outcome = minfer("trace", tiny, "-p", PROMPT, "--against", out, "--fusions-off", "swiglu_quantize")
+    outcome = minfer("trace", tiny, "-p", PROMPT, "--against", out, "--fusions-off", "matmul_swiglu_quantize")
     assert outcome.code == 0
     assert "2 nodes are only here and 0 only there, uncompared" in outcome.out
-    assert "setting that differs: fusions_off: none there, swiglu_quantize here" in outcome.out
+    assert "setting that differs: fusions_off: none there, matmul_swiglu_quantize here" in outcome.out
 
 
 def test_the_last_tokens_alone(tiny: Path, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_the_last_tokens_alone(tiny: Path, tmp_path: Path) -> None:
     minfer("trace", tiny, "-p", PROMPT, "-o", out)
     all_rows = {n["name"]: n["stats"] for n in json.loads(out.read_text())["nodes"]}
     assert one["logits"] == all_rows["logits"]
-    assert one["blk.1.ffn_down"]["n"] * len(PROMPT) == all_rows["blk.1.ffn_down"]["n"]
+    assert one["blk.1.ffn_residual"]["n"] * len(PROMPT) == all_rows["blk.1.ffn_residual"]["n"]
 
 
 def test_every_node_of_the_demo_model_agrees_with_the_references(smollm2: Path) -> None:
@@ -99,7 +99,7 @@ def test_every_node_of_the_demo_model_agrees_with_the_references(smollm2: Path) 
         0,
         "N nodes agree with numpy, each within its op's tolerance class\n",
     ), outcome.out
-    assert int(outcome.out.split()[0]) > 400
+    assert int(outcome.out.split()[0]) > 250
 
 
 def _shifted(operands: Operands, name: str, by: int) -> Operands:
@@ -128,18 +128,18 @@ def _wrong_eps(operands: Operands) -> Operands:
 
 
 def _first_row_s_values(operands: Operands) -> Operands:
-    return operands | {"values_stride": 0}
+    return operands | {"x_stride": 0}
 
 
 @pytest.mark.parametrize(
     ("node", "op", "breakage"),
     [
-        ("blk.1.k_rope", "rope", _one_position_off),
-        ("blk.0.attn_output", "matmul", _one_block_short),
+        ("blk.1.k_store", "matmul_rope_kv_store", _one_position_off),
+        ("blk.0.attn_residual", "matmul_add", _one_block_short),
         ("blk.1.attention", "attention", _scaled),
-        ("blk.1.ffn_hidden.q8a32", "swiglu_quantize", _swapped),
-        ("blk.0.ffn_norm.add_rms_norm", "add_rms_norm", _wrong_eps),
-        ("blk.1.v_store", "kv_store", _first_row_s_values),
+        ("blk.1.ffn_hidden.q8a32", "matmul_swiglu_quantize", _swapped),
+        ("blk.0.ffn_norm.q8a32", "rms_norm_quantize", _wrong_eps),
+        ("blk.1.v_store", "matmul_kv_store", _first_row_s_values),
     ],
 )
 def test_a_broken_kernel_is_named(
@@ -169,9 +169,10 @@ def test_another_backend_checks_the_nodes_that_it_can_run(tiny: Path) -> None:
     """The reference's forward held against the CPU's kernels, which refuse float activations for Q4_0."""
     outcome = minfer("trace", tiny, "-p", PROMPT, "--backend", "numpy", "--against", "cpu")
     assert outcome.code == 0, outcome.out
-    first, second = outcome.out.splitlines()
+    first, *others = outcome.out.splitlines()
     assert re.fullmatch(r"\d+ nodes agree with cpu, each within its op's tolerance class", first)
-    assert re.fullmatch(r"\d+ not checked, matmul: Q4_0 weights take Q8A32 activations, not f32", second)
+    refusal = r"\d+ not checked, matmul\w*: Q4_0 weights take Q8A32 activations, not f32"
+    assert others and all(re.fullmatch(refusal, line) for line in others), outcome.out
 
 
 def test_the_cpu_agrees_with_itself_node_by_node(tiny: Path) -> None:

@@ -31,7 +31,7 @@ Values = Callable[..., Any]
 Writer = Callable[..., None]
 
 
-def _row_writer(block_size: int, values: Values) -> Writer:
+def row_writer(block_size: int, values: Values) -> Writer:
     """Quantize elements [start, stop) of a row; `values(x, y, i, factor)` gives elements i to i + 7."""
     if block_size not in (32, 256):
         raise ValueError(f"activation blocks hold 32 or 256 elements, got {block_size}")
@@ -79,7 +79,7 @@ def normed(x: int, y: int, i: int, factor: Any) -> Any:
 @kernel_family
 def rows(block_size: int) -> Kernel:
     """Quantize rows; `width` is a whole number of blocks."""
-    write = _row_writer(block_size, loaded)
+    write = row_writer(block_size, loaded)
 
     @kernel
     def rows(
@@ -97,7 +97,7 @@ def rows(block_size: int) -> Kernel:
 @kernel_family
 def swiglu(block_size: int) -> Kernel:
     """Quantize silu(gate) * up."""
-    write = _row_writer(block_size, gated)
+    write = row_writer(block_size, gated)
 
     @kernel
     def swiglu(
@@ -117,7 +117,7 @@ def swiglu(block_size: int) -> Kernel:
 @kernel_family
 def rms_norm(block_size: int) -> Kernel:
     """Quantize x / rms(x) * weight; where rows are few, threads repeat the cheap reduction and share the rest."""
-    write = _row_writer(block_size, normed)
+    write = row_writer(block_size, normed)
 
     @kernel
     def rms_norm(

@@ -77,6 +77,11 @@ def copy_elements(x: int, out: int, width: int) -> None:
     store_f32x8_partial(out + at, rest, load_f32x8_partial(x + at, rest, 0.0))
 
 
+def rotation(pairs: str) -> Callable[..., None]:
+    """(x, out, cos, sin, dims): the rotation of the first `dims` elements of a head."""
+    return {"neox": rotate_neox, "interleaved": rotate_interleaved}[pairs]
+
+
 def _rope(rotate: Callable[..., None]) -> Kernel:
     @kernel
     def rope(

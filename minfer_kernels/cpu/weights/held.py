@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer_ir.formats.base import Bytes, Format
+from minfer_ir.ops import OPS
 from minfer_ir.runtime.backend import NonFiniteWeightError
 from minfer_ir.types import Shape
 from minfer_kernels.cpu.weights.layouts import layout_of
@@ -48,6 +49,18 @@ class CpuWeight:
         return f"{self.key} {self.format.name}[{dims}]: {'; '.join(filter(None, forms))}"
 
 
+PRODUCTS = frozenset(op.name for op in OPS.values() if op.is_product)
+
+
+def _is_packed(shape: Shape, uses: frozenset[str]) -> bool:
+    """Products read matrices packed; the vectors among their operands are biases and the like."""
+    return len(shape) > 1 and bool(uses & PRODUCTS)
+
+
+def _has_values(shape: Shape, uses: frozenset[str]) -> bool:
+    return bool(uses - {"get_rows"} - (PRODUCTS if len(shape) > 1 else frozenset()))
+
+
 def make_weight(
     key: str, fmt: Format, shape: Shape, parts: Sequence[Bytes], uses: frozenset[str], packer: WeightPacker
 ) -> CpuWeight:
@@ -55,10 +68,10 @@ def make_weight(
 
     Raises NonFiniteWeightError for a scale, or value of a float format, that is NaN or infinite.
     """
-    packed = packer.pack(key, fmt, parts, shape[-1]) if "matmul" in uses else None
+    packed = packer.pack(key, fmt, parts, shape[-1]) if _is_packed(shape, uses) else None
     as_in_file = packer.copy(key, fmt, parts, shape[-1]) if "get_rows" in uses else None
     values = None
-    if uses - {"matmul", "get_rows"}:
+    if _has_values(shape, uses):
         if any(fmt.find_nonfinite(p) is not None for p in parts):
             raise NonFiniteWeightError(key)
         values = np.concatenate([fmt.decode(p).reshape(-1) for p in parts]).reshape(shape)
@@ -68,7 +81,7 @@ def make_weight(
 def weight_bytes(fmt: Format, shape: Shape, uses: frozenset[str], rows: int) -> int:
     """Bytes of the forms that `make_weight` would make, without making them."""
     n, k = math.prod(shape[:-1]), shape[-1]
-    packed = layout_of(fmt.name, rows).nbytes(n, k) if "matmul" in uses else 0
+    packed = layout_of(fmt.name, rows).nbytes(n, k) if _is_packed(shape, uses) else 0
     as_in_file = n * fmt.row_bytes(k) if "get_rows" in uses else 0
-    values = 4 * n * k if uses - {"matmul", "get_rows"} else 0
+    values = 4 * n * k if _has_values(shape, uses) else 0
     return packed + as_in_file + values

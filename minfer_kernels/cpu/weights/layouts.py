@@ -199,9 +199,14 @@ def block_offset(fmt: BlockFormat, name: str) -> int:
     return offsets[name]
 
 
+def packing(layout: WeightLayout) -> str:
+    """The constants that kernels over weights packed so are made for: format and rows of a group."""
+    return f"{layout.format.lower()},{layout.rows}"
+
+
 def matmul_kernel(layout: WeightLayout) -> str:
     """Name of the kernel that multiplies with weights packed so."""
-    return f"matmul.matmul[{layout.format.lower()},{layout.rows}]"
+    return f"matmul.matmul[{packing(layout)}]"
 
 
 def get_rows_kernel(fmt: str) -> str:
