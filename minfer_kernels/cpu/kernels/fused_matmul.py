@@ -73,8 +73,9 @@ def swiglu(fmt: str, group_rows: int) -> Kernel:
             for unit in range(first, end):
                 row = unit * UNIT
                 count = smaller(UNIT, n - row)
-                fill(gate, row, count, k, x + t * x_stride, x_stride, tokens, tile, stride)
-                fill(up, row, count, k, x + t * x_stride, x_stride, tokens, tile + 4 * UNIT, stride)
+                for half in range(2):
+                    w = up if half else gate
+                    fill(w, row, count, k, x + t * x_stride, x_stride, tokens, tile + 4 * UNIT * half, stride)
                 for i in range(tokens):
                     gates = tile + stride * i
                     gate_row(gates, gates + 4 * UNIT, out + (t + i) * out_stride + 4 * row, count)
@@ -112,8 +113,9 @@ def swiglu_quantize(fmt: str, group_rows: int, block_size: int) -> Kernel:
             tokens = smaller(most, rows - t)
             for unit in range(first, end):
                 row = unit * block_size
-                fill(gate, row, block_size, k, x + t * x_stride, x_stride, tokens, tile, stride)
-                fill(up, row, block_size, k, x + t * x_stride, x_stride, tokens, tile + 4 * block_size, stride)
+                for half in range(2):
+                    w, at = up if half else gate, tile + 4 * block_size * half
+                    fill(w, row, block_size, k, x + t * x_stride, x_stride, tokens, at, stride)
                 for i in range(tokens):
                     # The writer indexes its values by their place in the whole row.
                     gates = tile + stride * i - 4 * row
