@@ -22,9 +22,8 @@ QUICK = ("-p", 24, "-n", 2, "-r", 2, "-t", 1)
 
 
 def test_two_settings_in_json(tiny: Path, bench: Bench, valid: Callable[[str], Any]) -> None:
-    result = bench(
-        "ab", tiny, "--b", "fusions_off=swiglu_quantize,swiglu chunk=16 isa=portable", *QUICK, "-d", 8, "-o", "json"
-    )
+    off = "fusions_off=matmul_swiglu,swiglu_quantize,swiglu"
+    result = bench("ab", tiny, "--b", f"{off} chunk=16 isa=portable", *QUICK, "-d", 8, "-o", "json")
     report = valid(result.stdout)
     assert result.exit_code == 0
     assert [t["test"] for t in report["results"]] == ["pp24 @ d8", "tg2 @ d8"]
@@ -38,7 +37,7 @@ def test_two_settings_in_json(tiny: Path, bench: Bench, valid: Callable[[str], A
     assert report["settings_that_differ"] == ["chunk", "fusions_off", "isa"]
     a, b = report["sides"]
     assert (a["settings"]["chunk"], b["settings"]["chunk"]) == (256, 16)
-    assert set(a["fusions"]) - set(b["fusions"]) == {"swiglu", "swiglu_quantize"}
+    assert set(a["fusions"]) - set(b["fusions"]) == {"swiglu", "swiglu_quantize", "matmul_swiglu"}
     prefill, decode = report["plans"]
     assert prefill["forward"] == "pp24 @ d8 (24 -> 16 rows a forward)"
     assert not decode["equal"]

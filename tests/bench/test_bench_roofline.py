@@ -33,6 +33,13 @@ def small_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings, "STEPS", 1 << 10)
 
 
+@pytest.fixture(autouse=True)
+def products_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans whose products do nothing else, so that every op's counts can be told by hand."""
+    off = "matmul_add,matmul_swiglu,matmul_rope,matmul_rope_kv_store,matmul_kv_store,rope_kv_store"
+    monkeypatch.setenv("MINFER_FUSIONS_OFF", off)
+
+
 @pytest.fixture(scope="module")
 def vocabulary(tiny: Path) -> int:
     return next(int(t.shape[1]) for t in gguf.GGUFReader(tiny).tensors if t.name == "token_embd.weight")

@@ -221,12 +221,16 @@ def _kind_colors(phases: Sequence[PhaseResult]) -> dict[str, str]:
         shares[part.kind] = max(shares.get(part.kind, (0.0, part.op)), (part.share, part.op))
     kinds = [(kind, op) for kind, (share, op) in sorted(shares.items(), key=lambda s: -s[1][0]) if share >= LEAST_SHARE]
     pools = {
-        "matmul": iter(_shades(sum(op == "matmul" for _, op in kinds))),
+        "matmul": iter(_shades(sum(op.startswith("matmul") for _, op in kinds))),
         "attention": iter([COLORS["attention"]]),
         "other": iter(OTHERS),
     }
-    drawn = {kind: next(pools[op if op in pools else "other"], None) for kind, op in kinds}
+    drawn = {kind: next(pools[_pool_of(op)], None) for kind, op in kinds}
     return {kind: color for kind, color in drawn.items() if color is not None}
+
+
+def _pool_of(op: str) -> str:
+    return "matmul" if op.startswith("matmul") else "attention" if op == "attention" else "other"
 
 
 def _legend(drawing: Drawing, top: float, colors: dict[str, str]) -> None:

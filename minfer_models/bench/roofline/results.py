@@ -95,7 +95,7 @@ class PhaseResult:
     ) -> Self:
         """`found` is of the median repetition in `timed`."""
         parts = sorted((PartResult.of(p, found.total) for p in found.parts), key=lambda p: -p.share)
-        products = [p for p in parts if p.op == "matmul"]
+        products = [p for p in parts if p.op.startswith("matmul")]
         product_seconds = sum(p.seconds + p.waiting_seconds for p in products)
         per_thread = sum(p.macs for p in products) / product_seconds / threads if products else None
         return cls(
