@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from minfer_ir.dtypes import DType
 from minfer_ir.formats.base import Format
 from minfer_ir.ops import OPS
 from minfer_ir.ops.projection import HeadsAttrs, NormHeadsAttrs, NormHeadsStoreAttrs
-from minfer_ir.ops.rope import RopeAttrs
 from minfer_ir.types import TensorType
 from minfer_kernels.cpu.emit import EMITTERS
 from minfer_kernels.cpu.weights.layouts import activation_format
@@ -17,7 +17,6 @@ MOST_IMBALANCE = 1.04
 """The busiest thread's work over the mean: what a fused product may cost, set against the barrier it saves."""
 HEAD_GROUP = 16
 """Heads that a product rotates are whole groups of rows of every layout."""
-
 WITH_NORM = (NormHeadsAttrs, NormHeadsStoreAttrs)
 
 
@@ -27,11 +26,19 @@ def why_not(op: str, attrs: Any, out: TensorType, operands: Sequence[TensorType]
         return None
     if op not in EMITTERS:
         return "no kernel"
-    if isinstance(attrs, RopeAttrs) and (reason := _factors(op, operands)):
+    if reason := _cells(op, operands) or _factors(op, operands):
         return reason
     if OPS[op].is_product:
         return _product(op, operands) or _whole_heads(attrs) or _shares(_units(op, attrs, out), n_threads)
     return _axes(op, operands)
+
+
+def _cells(op: str, operands: Sequence[TensorType]) -> str | None:
+    """The plain store writes every cell type; those that rows go to straight from a register, scalars alone."""
+    named = {slot.name: kind for slot, kind in zip(OPS[op].operands, operands, strict=False)}
+    if op != "kv_store" and "region" in named and not isinstance(named["region"].dtype, DType):
+        return f"it stores scalars, not blocks of {named['region'].dtype.name}"
+    return None
 
 
 def _factors(op: str, operands: Sequence[TensorType]) -> str | None:
