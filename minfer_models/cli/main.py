@@ -16,3 +16,7 @@ def _app() -> Callable[[], object]:
     from minfer_models.cli.app import app
 
     return app
+
+
+if __name__ == "__main__":
+    run()

@@ -28,13 +28,13 @@ class Clocks:
 
 
 def choices(most: int, cores: int, demands: Sequence[float]) -> list[int]:
-    """The choice in every interval: others want `demands` cores, and get half of what they share with us."""
+    """The choice in every interval: others want `demands` cores, and all get their share of what there is."""
     clocks, choice = Clocks(), ThreadChoice(most, cores)
     choice.see(clocks.look)
     seen: list[int] = []
     for demand in demands:
-        shared = max(0.0, demand + choice.threads - cores)
-        seen.append(choice.see(clocks.pass_time(0.2, demand - shared / 2, choice.threads - shared / 2)))
+        share = min(1.0, cores / (demand + choice.threads))
+        seen.append(choice.see(clocks.pass_time(0.2, demand * share, choice.threads * share)))
     return seen
 
 
@@ -61,6 +61,13 @@ def test_it_stays_within_bounds_and_settles(demands: list[float], most: int, cor
     settled = choices(most, cores, [*demands, *demands[-1:] * 20])[-10:]
     assert len(set(settled)) == 1
     assert settled[0] == 1 or settled[0] <= cores - demands[-1] / 2 + module.GIVE_UP
+
+
+def test_what_others_did_while_we_rested_says_nothing() -> None:
+    clocks, choice = Clocks(), ThreadChoice(2, 2)
+    choice.see(clocks.look)
+    assert choice.see(clocks.pass_time(1.0, 2.0, 0.05)) == 2
+    assert choice.see(clocks.pass_time(0.2, 1.0, 0.5)) == 1
 
 
 def test_what_happened_long_ago_or_at_no_time_says_nothing() -> None:

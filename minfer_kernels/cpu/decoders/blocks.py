@@ -8,7 +8,7 @@ from typing import Any
 from minfer_kernels.cpu.decoders.protocol import Decoder, Step
 from minfer_kernels.cpu.decoders.steps import int_zeros
 from minfer_kernels.cpu.kernels.parts.tokens import each_token, repeated
-from minfer_kernels.cpu.simd import inline, prefetch
+from minfer_kernels.cpu.simd import inline, prefetch_l2
 from minfer_kernels.cpu.simd.runs import DOTS
 from minfer_kernels.cpu.weights.layouts import RUN
 
@@ -63,7 +63,7 @@ def _all_products(decoder: Decoder, tokens: int, ahead: int) -> Step:
     def add_all(p: Any, x: Any, stride: Any, b: Any, tile: Any) -> Any:
         for r in range(runs):
             for line in range(0, share, 64):
-                prefetch(p + ahead + share * r + line)
+                prefetch_l2(p + ahead + share * r + line)
             tile = add(x + block * b + RUN * r, stride, load(p, r), tile)
         return tile
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from minfer_kernels.cpu.kernels.parts.tokens import Step, each_token, repeated
-from minfer_kernels.cpu.simd import fma, inline, load_f32, prefetch
+from minfer_kernels.cpu.simd import fma, inline, load_f32, prefetch_l2
 from minfer_kernels.cpu.simd.widths import LANES
 from minfer_kernels.cpu.weights.layouts import WeightLayout
 
@@ -36,7 +36,7 @@ def float_tile(layout: WeightLayout, tokens: int, ahead: int) -> Callable[..., A
         for i in range(n_blocks // 2):
             p = group + 2 * i * column_bytes
             for line in range(0, 2 * column_bytes if ahead else 0, 64):
-                prefetch(p + ahead + line)
+                prefetch_l2(p + ahead + line)
             chains = add_two(x + 8 * i, stride, (widened(p), widened(p + column_bytes)), chains)
         if n_blocks % 2 != 0:
             last = n_blocks - 1

@@ -17,6 +17,8 @@ INTERVAL = 0.2
 """Seconds between two looks at the cores: the kernel counts in hundredths."""
 STALE = 2.0
 """Seconds after which the time since the last look says nothing about now."""
+AT_WORK = 0.1
+"""Share of the time since the last look that we must have run in: what others did while we rested is no sign of a fight."""
 GIVE_UP = 0.4
 """Cores short of its threads at which one is given up: a neighbour that shares a core with us gets half of it."""
 TAKE_UP = 0.25
@@ -54,6 +56,8 @@ class ThreadChoice:
         """The choice after one more look."""
         last, self._last = self._last, look
         if last is None or not 0 < look.at - last.at <= STALE:
+            return self.threads
+        if look.own - last.own < AT_WORK * (look.at - last.at):
             return self.threads
         others = ((look.busy - last.busy) - (look.own - last.own)) / (look.at - last.at)
         free = self._cores - max(others, 0.0)

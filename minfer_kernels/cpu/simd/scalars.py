@@ -142,3 +142,10 @@ def prefetch(b: ir.IRBuilder, p: Any) -> None:
     """Ask for the cache line at p, to be read soon; any address is safe."""
     read, keep, data = ir.Constant(I32, 0), ir.Constant(I32, 3), ir.Constant(I32, 1)
     call(b, "llvm.prefetch.p0", ir.VoidType(), pointer(b, p, I8), read, keep, data)
+
+
+@op(void, i64)
+def prefetch_l2(b: ir.IRBuilder, p: Any) -> None:
+    """Ask for the cache line at p into the second cache, to be read later than `prefetch` is for; any address is safe."""
+    read, second, data = ir.Constant(I32, 0), ir.Constant(I32, 2), ir.Constant(I32, 1)
+    call(b, "llvm.prefetch.p0", ir.VoidType(), pointer(b, p, I8), read, second, data)

@@ -15,10 +15,10 @@ from minfer_kernels.cpu.simd import inline
 from minfer_kernels.cpu.simd.widths import LANES
 from minfer_kernels.cpu.weights.layouts import WeightLayout, layout_of
 
-# Bytes ahead of a gemv's reads. One thread of a Sapphire Rapids VM from memory, where a plain loop reads 13.3 GB/s and
-# a prefetching one 16: Q4_0 10.3 GB/s without, 13.7 with, Q4_K 7.9 and 13.7, Q6_K 7.5 and 12.2, F16 10 and 14.6. Whole
-# multiples of 4 KiB meet the same sets of the first cache and cost a fifth.
-PREFETCH_AHEAD = 2560
+# Bytes ahead of a gemv's reads, into the second cache: lines that wait for the first are few, and one thread of a Sapphire
+# Rapids VM then reads Q4_K at 14.6 GB/s from memory (the first cache asked 2.5 KB ahead: 12.0; a plain loop reads 16).
+# Whole multiples of 4 KiB meet the same sets of a cache.
+PREFETCH_AHEAD = 5376
 # Tokens of the largest tile by rows of a group: with 8 of 16 rows, two sums for each token and the eight vectors of a
 # run fill 24 of 32 registers; with 4 of 8 rows, the sums fill half of 16.
 TILE_TOKENS = {16: 8, 8: 4}
