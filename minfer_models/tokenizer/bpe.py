@@ -163,7 +163,7 @@ class Tokenizer:
 
     def decodable_mask(self, n_logits: int) -> npt.NDArray[np.bool_]:
         """bool [n_logits]: True for ids that stand for text; unused ids and rows past the vocabulary are False."""
-        used = np.array([kind != TokenType.UNUSED for kind in self._vocab.types[:n_logits]], dtype=np.bool_)
+        used = np.frombuffer(self._vocab.types[:n_logits], np.uint8) != TokenType.UNUSED
         return np.pad(used, (0, n_logits - len(used)))
 
     def _visible_bytes(self, token_id: int) -> bytes:
@@ -178,7 +178,7 @@ class Tokenizer:
 
 def _decodable(vocab: Vocab) -> int:
     """One past the last id that stands for text: padded vocabularies end in unused ids that must not be sampled."""
-    return max((i + 1 for i, kind in enumerate(vocab.types) if kind != TokenType.UNUSED), default=0)
+    return len(vocab.types.rstrip(bytes([TokenType.UNUSED])))
 
 
 def _runs(segments: Iterable[tuple[str, bool]]) -> Iterator[tuple[str, bool]]:

@@ -60,10 +60,13 @@ _MATCHED_WHOLE = frozenset({TokenType.UNKNOWN, TokenType.CONTROL, TokenType.USER
 
 @dataclass(frozen=True, slots=True)
 class Vocab:
-    """Checked token texts with their types; `merges` are pairs in rank order, none of which makes a special token."""
+    """Checked token texts with their types; `merges` are pairs in rank order, none of which makes a special token.
+
+    `types` has one byte a token: its `TokenType`.
+    """
 
     tokens: list[str]
-    types: list[int]
+    types: bytes
     merges: list[tuple[str, str]]
 
     @classmethod
@@ -76,12 +79,12 @@ class Vocab:
         merges = _pairs(_strings(meta, MERGES_KEY))
         ids = _unique_ids(tokens)
         made = _check_merges(merges, ids)
-        types = _types(meta, len(tokens))
+        types = bytearray(_types(meta, len(tokens)))
         for name in END_NAMES & ids.keys():
             # Some converters type an end token as ordinary text; one that merges can make really is ordinary.
             if types[ids[name]] == TokenType.NORMAL and name not in made:
                 types[ids[name]] = TokenType.CONTROL
-        vocab = cls(tokens, types, merges)
+        vocab = cls(tokens, bytes(types), merges)
         return vocab._without_special_merges(made)
 
     def _without_special_merges(self, made: set[str]) -> Vocab:
@@ -93,9 +96,8 @@ class Vocab:
 
     def tokens_of(self, *types: TokenType) -> dict[str, int]:
         """Text to id for the tokens of these types; empty texts are left out."""
-        wanted = set(types)
-        numbered = zip(range(len(self.tokens)), self.tokens, self.types, strict=True)
-        return {text: i for i, text, kind in numbered if kind in wanted and text}
+        found = np.flatnonzero(np.isin(np.frombuffer(self.types, np.uint8), types)).tolist()
+        return {text: i for i in found if (text := self.tokens[i])}
 
     def ordinary(self) -> dict[str, int]:
         """Text to id of what plain text may become."""
@@ -204,7 +206,7 @@ def _check_merges(merges: list[tuple[str, str]], ids: Mapping[str, int]) -> set[
     """The tokens that merges make; raises TokenizerError for the first merge of or to something that is no token."""
     lefts, rights = [left for left, _ in merges], [right for _, right in merges]
     made = set(map(add, lefts, rights))
-    if ids.keys() >= made.union(lefts, rights):
+    if all(all(map(ids.__contains__, texts)) for texts in (lefts, rights, made)):
         return made
     for rank, (left, right) in enumerate(merges):
         for lacking in (text for text in (left, right, left + right) if text not in ids):
