@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
+from minfer_ir.formats import FORMATS
 from minfer_ir.formats.base import Format
 from minfer_ir.graph import Node
 from minfer_ir.ops.attention import window_mode
@@ -14,7 +15,8 @@ from minfer_kernels.cpu.emitter import Emitter, row_width
 from minfer_kernels.cpu.kernels.parts.attention_scratch import attention_scratch_bytes, most_blocks, shared_bytes
 from minfer_kernels.cpu.kernels.parts.tile_scratch import TILE_BYTES
 from minfer_kernels.cpu.runner.tape import Place
-from minfer_kernels.cpu.weights.layouts import get_rows_kernel, matmul_kernel, packing
+from minfer_kernels.cpu.weights.layouts import get_rows_kernel, matmul_kernel, packed_rows_kernel, packing
+from minfer_kernels.cpu.weights.pack_program import unpack_program
 from minfer_kernels.cpu.weights.packing import PackedWeight
 
 
@@ -144,13 +146,33 @@ def _matmul_swiglu(e: Emitter, node: Node) -> None:
 def _get_rows(e: Emitter, node: Node) -> None:
     table, ids = e.sources(node)
     if table.id in e.weights:
-        rows = e.weights[table.id].rows
+        packed, rows = e.weights[table.id].packed, e.weights[table.id].rows
+        if packed is not None:
+            _get_packed_rows(e, node, packed)
+            return
         assert rows is not None, f"{table.name} was registered without its rows"
         at, stride = Place(rows.ctypes.data, e.weight_text(table)), rows.strides[0]
     else:
         at, stride = e.at(table), e.row_stride(table)
     kernel = get_rows_kernel(table.type.dtype.name.upper())
     e.call(kernel, node, **_rows(e, node), table=at, table_stride=stride, ids=e.at(ids))
+
+
+def _get_packed_rows(e: Emitter, node: Node, packed: PackedWeight) -> None:
+    table, ids = e.sources(node)
+    program = unpack_program(packed.layout)
+    row_bytes = -(-FORMATS[packed.layout.format].row_bytes(packed.k) // 64) * 64
+    e.call(
+        packed_rows_kernel(packed.layout),
+        node,
+        **_rows(e, node),
+        table=Place(packed.address, e.weight_text(table)),
+        program=Place(program.ctypes.data, f"unpack {packed.layout.name}"),
+        terms=len(program),
+        scratch=e.scratch(row_bytes),
+        scratch_stride=row_bytes,
+        ids=e.at(ids),
+    )
 
 
 def block_of(node: Node) -> int:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from minfer_ir.formats import ACTIVATION_FORMATS, FORMATS, WEIGHT_FORMATS
 from minfer_kernels.cpu.compiler.features import HostFeatures, Isa
 from minfer_kernels.cpu.compiler.library import KernelLibrary
-from minfer_kernels.cpu.weights.layouts import activation_format, get_rows_kernel, matmul_kernel
+from minfer_kernels.cpu.weights.layouts import activation_format, get_rows_kernel, matmul_kernel, packed_rows_kernel
+from minfer_kernels.cpu.weights.pack_program import unpack_program
 from minfer_kernels.cpu.weights.packing import PackedWeight, pack
 
 WEIGHTS = list(WEIGHT_FORMATS)
@@ -98,6 +99,34 @@ def get_rows(
     )
     assert (out[:, 4 * width :] == 0xA5).all()
     return np.ascontiguousarray(out[:, : 4 * width]).view(np.float32)
+
+
+def get_packed_rows(
+    weight: PackedWeight, ids: NDArray[np.int32], isa: Isa = ISAS[0], n_threads: int = 1
+) -> NDArray[np.float32]:
+    """`[len(ids), k]` out of packed groups."""
+    program = unpack_program(weight.layout)
+    stride = -(-FORMATS[weight.layout.format].row_bytes(weight.k) // 8) * 8
+    scratch = np.full(n_threads * stride + 1, 0xA5, np.uint8)
+    out = np.full((len(ids), weight.k), np.nan, np.float32)
+    rows = np.array([len(ids), -1], np.int32)
+    call(
+        isa,
+        packed_rows_kernel(weight.layout),
+        n_threads,
+        table=weight.address,
+        program=program.ctypes.data,
+        terms=len(program),
+        scratch=scratch.ctypes.data,
+        scratch_stride=stride,
+        ids=ids.ctypes.data,
+        out=out.ctypes.data,
+        rows_at=rows.ctypes.data,
+        width=weight.k,
+        out_stride=out.strides[0],
+    )
+    assert scratch[-1] == 0xA5
+    return out
 
 
 def same_bits(x: NDArray[np.float32], y: NDArray[np.float32]) -> bool:

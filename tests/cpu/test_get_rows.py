@@ -8,10 +8,11 @@ from cpu_harness import guarded
 from gguf_numbers import dequantize
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_calls import ISAS, WEIGHTS, get_rows, same_bits
+from kernel_calls import ISAS, WEIGHTS, get_packed_rows, get_rows, same_bits
 
 from minfer_ir.formats import FORMATS
 from minfer_kernels.cpu.compiler.features import Isa
+from minfer_kernels.cpu.weights.packing import pack
 
 
 def columns(fmt: str, n: int) -> int:
@@ -82,3 +83,17 @@ def test_any_shape(fmt: str, n_rows: int, n_ids: int, n_blocks: int, n_threads: 
     table = FORMATS[fmt].draw(rng, n_rows, columns(fmt, n_blocks))
     ids = rng.integers(0, n_rows, n_ids).astype(np.int32)
     assert same_bits(get_rows(fmt, table, ids, isa, n_threads), dequantize(fmt, table)[ids])
+
+
+@pytest.mark.parametrize("rows", [8, 16])
+@pytest.mark.parametrize("fmt", WEIGHTS)
+def test_rows_of_a_packed_table_are_those_of_the_file(fmt: str, rows: int) -> None:
+    """Every quant and small scale there is; groups that are full and one that isn't, from the first row to the last."""
+    rng = np.random.default_rng(5)
+    for n_blocks in (1, 3, 40):
+        k = columns(fmt, n_blocks)
+        table = FORMATS[fmt].draw(rng, 37, k)
+        packed = pack(FORMATS[fmt], [table], k, rows)
+        ids = np.array([36, 0, 15, 15, 16, 7, 8, 31, 32, 36], np.int32)
+        for isa, n_threads in ((ISAS[0], 1), (ISAS[0], 3), (Isa.PORTABLE, 2)):
+            assert same_bits(get_packed_rows(packed, ids, isa, n_threads), dequantize(fmt, table)[ids])

@@ -23,7 +23,7 @@ class CpuWeight:
     """One registered weight.
 
     `packed` for matmuls, `rows` (a copy of the file's rows, so nothing depends on the mapped file afterwards) for row
-    lookups, `values` as float32 for everything else. Only the forms that are used exist.
+    lookups where there is no packed form, `values` as float32 for everything else. Only what is used exists.
     """
 
     key: str
@@ -69,7 +69,7 @@ def make_weight(
     Raises NonFiniteWeightError for a scale, or value of a float format, that is NaN or infinite.
     """
     packed = packer.pack(key, fmt, parts, shape[-1]) if _is_packed(shape, uses) else None
-    as_in_file = packer.copy(key, fmt, parts, shape[-1]) if "get_rows" in uses else None
+    as_in_file = packer.copy(key, fmt, parts, shape[-1]) if packed is None and "get_rows" in uses else None
     values = None
     if _has_values(shape, uses):
         if any(fmt.find_nonfinite(p) is not None for p in parts):
@@ -82,6 +82,6 @@ def weight_bytes(fmt: Format, shape: Shape, uses: frozenset[str], rows: int) -> 
     """Bytes of the forms that `make_weight` would make, without making them."""
     n, k = math.prod(shape[:-1]), shape[-1]
     packed = layout_of(fmt.name, rows).nbytes(n, k) if _is_packed(shape, uses) else 0
-    as_in_file = n * fmt.row_bytes(k) if "get_rows" in uses else 0
+    as_in_file = n * fmt.row_bytes(k) if not packed and "get_rows" in uses else 0
     values = 4 * n * k if _has_values(shape, uses) else 0
     return packed + as_in_file + values

@@ -209,6 +209,11 @@ def matmul_kernel(layout: WeightLayout) -> str:
     return f"matmul.matmul[{packing(layout)}]"
 
 
+def packed_rows_kernel(layout: WeightLayout) -> str:
+    """Name of the kernel that takes rows out of their groups and decodes them."""
+    return f"get_rows.packed[{layout.format.lower()},{layout.rows}]"
+
+
 def get_rows_kernel(fmt: str) -> str:
     """Name of the kernel that gathers and decodes rows of a table of GGML name `fmt`, as they lie in a GGUF file."""
     return f"get_rows.get_rows[{fmt.lower()}]"

@@ -34,6 +34,8 @@ _PLANE = {4: NIBBLES, 2: CRUMBS, 1: BITS}
 _ALL = 0xFFFFFFFF
 # One bit of a nibble to each byte: a product whose partial terms never meet.
 _SPREAD, _ONES = 0x00204081, 0x01010101
+# Where the highest of six bits goes when 32 is taken off.
+_THREE_BITS = 0xE0
 _EXPONENT = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000}
 
 
@@ -74,12 +76,55 @@ def pack_program(layout: WeightLayout) -> NDArray[np.int64]:
 
 
 @cache
+def unpack_program(layout: WeightLayout) -> NDArray[np.int64]:
+    """The terms that turn a packed block back, bit for bit, into a GGUF block that was all zeros.
+
+    Int64 `[n, TERM_WORDS]`, each a BYTE, HALF or WORD that `joins`; `source` is the packed block now, where row r
+    stands `unit * r` behind row 0, and `to` the GGUF block.
+    """
+    forward = [Term(*map(int, words)) for words in pack_program(layout)]
+    return _program(turned for term in forward for turned in _inverse(term))
+
+
+@cache
 def copy_program(fmt: Format) -> NDArray[np.int64]:
     """The terms that copy a block of `fmt` as it is, looking at its scales: int64 `[n, TERM_WORDS]`."""
     if not isinstance(fmt, BlockFormat):
         unit = fmt.block_bytes
         return _program([Term(_UNIT[unit], unit, 0, 0, exponent=_EXPONENT[fmt.name.lower()])])
     return _program(term for name in fmt.layout.names or () for term in _field_copies(fmt, name))
+
+
+def _inverse(term: Term) -> Iterator[Term]:
+    """What takes a term's result back to its source; every part of it is flipped into zeros."""
+    if term.kind == PAIR:
+        yield Term(WORD, 4, term.to, term.source, joins=1)
+        yield Term(WORD, 4, term.to + term.beside, term.source + 4, joins=1)
+    elif term.kind == NIBBLES:
+        for word in range(2):
+            for high in range(2):
+                to = term.source + 4 * word + 16 * high
+                yield _plane_term(term, term.to + word * term.beside, to, 4 * high, 4)
+    elif term.kind in (CRUMBS, BITS):
+        bits = 2 if term.kind == CRUMBS else 1
+        for quad in range(8 // bits):
+            yield _plane_term(term, term.to, term.source + 4 * quad, bits * quad, bits)
+    elif term.factor >= _SPREAD:
+        # a spread nibble: its four bits stand in four bytes, all as far up as it stood in quads
+        for byte in range(4):
+            place = term.shift + byte
+            to = term.source + place // 8
+            yield Term(BYTE, 4, term.to + byte, to, term.shift // 4, 1, 1 << place % 8, joins=1)
+    elif term.factor == _THREE_BITS:
+        mask, back = term.mask, 1 << term.shift
+        yield Term(term.kind, term.unit, term.to, term.source, 5, mask, back, flip=mask * back, joins=1)
+    else:
+        shift, back = term.factor.bit_length() - 1, 1 << term.shift
+        yield Term(term.kind, term.unit, term.to, term.source, shift, term.mask, back, joins=1)
+
+
+def _plane_term(term: Term, source: int, to: int, shift: int, bits: int) -> Term:
+    return Term(WORD, 4, source, to, shift, _ONES * ((1 << bits) - 1), 1 << term.shift, joins=1)
 
 
 def _program(terms: Iterator[Term] | list[Term]) -> NDArray[np.int64]:
@@ -167,7 +212,7 @@ def _signed_six_bit_scales(layout: WeightLayout, at: int, scales: Field) -> Iter
         low, high, to = at + 4 * (j % 2) + 2 * pair, at + 8 + 2 * pair, _place(layout, scales, index)
         yield Term(HALF, 2, low, to, shift=4 * (j // 2), mask=0x0F0F, flip=0xE0E0)
         yield Term(HALF, 2, high, to, shift=2 * j, mask=0x0101, factor=0x10, joins=1)
-        yield Term(HALF, 2, high, to, shift=2 * j + 1, mask=0x0101, factor=0xE0, joins=1)
+        yield Term(HALF, 2, high, to, shift=2 * j + 1, mask=0x0101, factor=_THREE_BITS, joins=1)
 
 
 def _place(layout: WeightLayout, field: Field, index: int) -> int:

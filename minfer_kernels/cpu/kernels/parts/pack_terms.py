@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from minfer_kernels.cpu.simd import inline, load_i64, load_u8, smaller, store_i16, store_i32
+from minfer_kernels.cpu.simd import inline, load_i64, load_u8, smaller, store_i16, store_i32, store_i64
 from minfer_kernels.cpu.simd.scalars import load_u16, load_u32, load_u64, store_i8
-from minfer_kernels.cpu.weights.pack_program import word_of
+from minfer_kernels.cpu.weights.pack_program import HALF, TERM_WORDS, WORD, word_of
 
+_UNIT, _SOURCE, _TO = word_of("unit"), word_of("source"), word_of("to")
 _SHIFT, _MASK, _FACTOR, _KEEP = word_of("shift"), word_of("mask"), word_of("factor"), word_of("keep")
 _FLIP, _JOINS, _EXPONENT, _BESIDE = word_of("flip"), word_of("joins"), word_of("exponent"), word_of("beside")
 
@@ -92,3 +93,22 @@ def bits_term(term: int, source: int, source_bytes: int, to: int, block_bytes: i
         third, fourth = (load_u64(p + 16) >> shift) & LOW_BITS, (load_u64(p + 24) >> shift) & LOW_BITS
         quads = first | (second << 2) | (third << 4) | (fourth << 6)
         store_i32(to + b * block_bytes, quads | (quads >> 31))
+
+
+@inline
+def unpack_row(
+    program: int, terms: int, group: int, row: int, block_bytes: int, to: int, source_bytes: int, n_blocks: int
+) -> None:
+    """One row of a packed group as it was in the file, by an `unpack_program`, rounded up to eight bytes with zeros."""
+    for at in range(0, n_blocks * source_bytes, 8):
+        store_i64(to + at, 0)
+    for t in range(terms):
+        term = program + 8 * TERM_WORDS * t
+        source = group + load_i64(term + _SOURCE) + row * load_i64(term + _UNIT)
+        kind, place = load_i64(term), to + load_i64(term + _TO)
+        if kind == WORD:
+            word_term(term, source, block_bytes, place, source_bytes, n_blocks)
+        elif kind == HALF:
+            half_term(term, source, block_bytes, place, source_bytes, n_blocks)
+        else:
+            byte_term(term, source, block_bytes, place, source_bytes, n_blocks)
