@@ -18,7 +18,7 @@ INTERVAL = 0.2
 STALE = 2.0
 """Seconds after which the time since the last look says nothing about now."""
 AT_WORK = 0.1
-"""Share of the time since the last look that we must have run in: what others did while we rested is no sign of a fight."""
+"""Share of the time since the last look that we must have run in: what others did while we rested says nothing."""
 GIVE_UP = 0.4
 """Cores short of its threads at which one is given up: a neighbour that shares a core with us gets half of it."""
 TAKE_UP = 0.25

@@ -146,6 +146,6 @@ def prefetch(b: ir.IRBuilder, p: Any) -> None:
 
 @op(void, i64)
 def prefetch_l2(b: ir.IRBuilder, p: Any) -> None:
-    """Ask for the cache line at p into the second cache, to be read later than `prefetch` is for; any address is safe."""
+    """As `prefetch`, into the second cache: for what is read later than that is for."""
     read, second, data = ir.Constant(I32, 0), ir.Constant(I32, 2), ir.Constant(I32, 1)
     call(b, "llvm.prefetch.p0", ir.VoidType(), pointer(b, p, I8), read, second, data)

@@ -15,9 +15,9 @@ from minfer_kernels.cpu.simd import inline
 from minfer_kernels.cpu.simd.widths import LANES
 from minfer_kernels.cpu.weights.layouts import WeightLayout, layout_of
 
-# Bytes ahead of a gemv's reads, into the second cache: lines that wait for the first are few, and one thread of a Sapphire
-# Rapids VM then reads Q4_K at 14.6 GB/s from memory (the first cache asked 2.5 KB ahead: 12.0; a plain loop reads 16).
-# Whole multiples of 4 KiB meet the same sets of a cache.
+# Bytes ahead of a gemv's reads, into the second cache: lines that wait for the first are few. One thread of a Sapphire
+# Rapids VM then reads Q4_K at 14.6 GB/s from memory (into the first cache 2.5 KB ahead: 12.0; a plain loop: 16). Whole
+# multiples of 4 KiB meet the same sets of a cache.
 PREFETCH_AHEAD = 5376
 # Tokens of the largest tile by rows of a group: with 8 of 16 rows, two sums for each token and the eight vectors of a
 # run fill 24 of 32 registers; with 4 of 8 rows, the sums fill half of 16.
