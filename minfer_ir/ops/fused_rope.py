@@ -63,6 +63,7 @@ class RopeKvStore(ComposedOp):
     Attrs = StoreAttrs
     effect = "writes_kv"
     writes = "region"
+    stored = ("region",)
 
     def decompose(
         self, b: Any, attrs: StoreAttrs, region: Any, x: Any, positions: Any, cells: Any, factors: Any = None
@@ -112,6 +113,7 @@ class QkNormRopeKvStore(ComposedOp):
     Attrs = NormStoreAttrs
     effect = "writes_kv"
     writes = "region"
+    stored = ("region",)
 
     def decompose(
         self,

@@ -60,6 +60,7 @@ class MatMulKvStore(ComposedOp):
     operands = (ACTIVATIONS, WEIGHT, *STORED)
     effect = "writes_kv"
     writes = "region"
+    stored = ("region",)
 
     def decompose(self, b: Any, attrs: NoAttrs, x: Any, weight: Any, region: Any, cells: Any) -> Any:
         """kv_store(region, matmul(x, weight), cells)."""
@@ -78,6 +79,7 @@ class MatMulAddKvStore(ComposedOp):
     operands = (ACTIVATIONS, WEIGHT, BIAS, *STORED)
     effect = "writes_kv"
     writes = "region"
+    stored = ("region",)
 
     def decompose(self, b: Any, attrs: NoAttrs, x: Any, weight: Any, bias: Any, region: Any, cells: Any) -> Any:
         """kv_store(region, matmul_add(x, weight, bias), cells)."""
@@ -159,6 +161,7 @@ class MatMulRopeKvStore(ComposedOp):
     Attrs = HeadsStoreAttrs
     effect = "writes_kv"
     writes = "region"
+    stored = ("region",)
 
     def decompose(
         self,
@@ -193,6 +196,7 @@ class MatMulAddRopeKvStore(ComposedOp):
     Attrs = HeadsStoreAttrs
     effect = "writes_kv"
     writes = "region"
+    stored = ("region",)
 
     def decompose(
         self,
@@ -224,6 +228,7 @@ class MatMulNormRopeKvStore(ComposedOp):
     Attrs = NormHeadsStoreAttrs
     effect = "writes_kv"
     writes = "region"
+    stored = ("region",)
 
     def decompose(
         self,
