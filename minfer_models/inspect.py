@@ -10,6 +10,8 @@ import numpy as np
 
 from minfer_ir.graph import Graph, Node
 from minfer_ir.memory.pools import Pool
+from minfer_ir.ops.fused_rope import plain_rope
+from minfer_ir.ops.rope import RopeAttrs
 from minfer_ir.passes.base import Lowering
 from minfer_ir.passes.pipeline import lower
 from minfer_ir.runtime.backend import Backend
@@ -165,13 +167,15 @@ def _weights_and_tables(holder: Backend, graphs: Iterable[Graph]) -> int:
             if node.op in ("weight", "weight_concat"):
                 uses = frozenset(graph[u].op for u in graph.users[node.id])
                 weights[node.name, uses] = holder.weight_need(node.attrs.dtype, node.type.shape, uses)
-            elif node.op == "rope":
+            elif isinstance(node.attrs, RopeAttrs):
                 tables[_table_key(graph, node)] = 4 * node.attrs.max_positions * node.attrs.dims
     return sum(weights.values()) + sum(tables.values())
 
 
 def _table_key(graph: Graph, node: Node) -> Any:
-    return node.attrs, tuple(graph[s].name for s in node.sources[2:])
+    """Ops that rotate alike share a table, whatever else they do."""
+    factors = dict(node.operands(graph)).get("factors")
+    return plain_rope(node.attrs), None if factors is None else factors.name
 
 
 def _model(file: GGUFFile) -> tuple[Model | None, list[str]]:

@@ -110,7 +110,7 @@ def test_two_backends_give_splits_that_read_each_other(tiny: Path) -> None:
     assert re.search(r"; numpy: b\d+\+0x0 \d+ bytes, .* staged", text["allocate"])
     assert "totals on numpy" in text["allocate"]
     assert re.search(r"^  copy %\d+ \S+ from cpu to numpy$", text["lower"], re.MULTILINE)
-    assert re.search(r"^%\d+ blk\.1\.ffn_down@b\d+\+0x0 = matmul\(x=%", text["lower"], re.MULTILINE)
+    assert re.search(r"^%\d+ blk\.1\.ffn_residual@b\d+\+0x0 = matmul_add\(x=%", text["lower"], re.MULTILINE)
 
 
 def test_the_tape_names_each_operand_by_the_node_that_reads_it_and_its_place(tiny: Path) -> None:
