@@ -76,13 +76,13 @@ class MatMulSwigluQuantize(ComposedOp):
         return b.quantize_act(b.matmul_swiglu(x, gate_weight, up_weight), dtype=attrs.dtype)
 
     def cases(self) -> Sequence[OpCase]:
-        """Some weight formats with both block sizes."""
+        """Some weight formats with both block sizes, as many blocks as two threads share evenly."""
         return [
             OpCase(
                 f"{name}_{dtype}_{t}x{n}x{k}", (rows(t, k), _weight(name, n, k), _weight(name, n, k)), {"dtype": dtype}
             )
             for name in SOME_FORMATS
-            for dtype, t, n, k in (("Q8A32", 1, 32, 256), ("Q8A32", 3, 96, 512), ("Q8A256", 3, 512, 256))
+            for dtype, t, n, k in (("Q8A32", 1, 64, 256), ("Q8A32", 3, 128, 512), ("Q8A256", 3, 512, 256))
         ]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from minfer_ir.dtypes import F16, F32, I32
+from minfer_ir.formats import Q8_0_CELL
 from minfer_ir.ops.composed import ComposedOp
 from minfer_ir.ops.elementwise import ROW_OR_PARAM, rows
 from minfer_ir.ops.leaves import KV_TYPES
@@ -73,8 +74,12 @@ class RopeKvStore(ComposedOp):
         return b.kv_store(region, b.reshape(rotated, shape=attrs.row), cells)
 
     def cases(self) -> Sequence[OpCase]:
-        """Both pairings and cell types, scattered cells."""
-        return [store_case(pairs, dtype, (2, 12), 8) for pairs in ("neox", "interleaved") for dtype in (F32, F16)]
+        """Both pairings, every cell type, scattered cells, frequency factors."""
+        return [
+            *(store_case(pairs, dtype, (2, 12), 8) for pairs in ("neox", "interleaved") for dtype in (F32, F16)),
+            store_case("neox", Q8_0_CELL, (2, 16), 8),
+            store_case("neox", F16, (2, 12), 8, factors=True),
+        ]
 
 
 class QkNormRope(ComposedOp):
@@ -92,15 +97,18 @@ class QkNormRope(ComposedOp):
         return b.rope(b.qk_norm(x, norm_weight, eps=attrs.eps), positions, factors, **rope_of(attrs))
 
     def cases(self) -> Sequence[OpCase]:
-        """Both pairings, heads rotated in whole and in part."""
+        """Both pairings, heads rotated in whole and in part, frequency factors."""
         return [
             OpCase(
-                f"{pairs}_{d}",
-                (rows(3, 2, d), TensorType((d,), F32), TensorType((3,), I32, "token")),
+                f"{pairs}_{d}" + ("_factors" if factors else ""),
+                (rows(3, 2, d), TensorType((d,), F32), TensorType((3,), I32, "token"), *factors),
                 {**rope_attrs(pairs, 8), "eps": 1e-6},
                 {"positions": (0, 1, 30)},
             )
-            for pairs, d in (("neox", 8), ("neox", 20), ("interleaved", 12))
+            for pairs, d, factors in (
+                *(("neox", 8, ()), ("neox", 20, ()), ("interleaved", 12, ())),
+                ("neox", 12, (factors_type(8),)),
+            )
         ]
 
 
@@ -131,10 +139,14 @@ class QkNormRopeKvStore(ComposedOp):
         return b.kv_store(region, b.reshape(rotated, shape=attrs.row), cells)
 
     def cases(self) -> Sequence[OpCase]:
-        """Both pairings and cell types."""
+        """Both pairings, every cell type, frequency factors."""
         return [
-            store_case(pairs, dtype, (2, 12), 8, norm=True)
-            for pairs, dtype in (("neox", F32), ("neox", F16), ("interleaved", F16))
+            *(
+                store_case(pairs, dtype, (2, 12), 8, norm=True)
+                for pairs, dtype in (("neox", F32), ("neox", F16), ("interleaved", F16))
+            ),
+            store_case("neox", Q8_0_CELL, (2, 16), 8, norm=True),
+            store_case("neox", F16, (2, 12), 8, norm=True, factors=True),
         ]
 
 
@@ -143,11 +155,19 @@ def rope_attrs(pairs: str, dims: int) -> dict[str, Any]:
     return {"pairs": pairs, "dims": dims, "base": 10000.0, "max_positions": 32}
 
 
-def store_case(pairs: str, dtype: Any, heads: tuple[int, int], dims: int, norm: bool = False) -> OpCase:
+def factors_type(dims: int) -> TensorType:
+    """Frequency factors of `dims` rotating elements."""
+    return TensorType((dims // 2,), F32)
+
+
+def store_case(
+    pairs: str, dtype: Any, heads: tuple[int, int], dims: int, norm: bool = False, factors: bool = False
+) -> OpCase:
     """Three rows of `heads` (number, width) into nine cells."""
     n, d = heads
     region, index = TensorType((9, n * d), dtype), TensorType((3,), I32, "token")
     attrs: Mapping[str, Any] = {**rope_attrs(pairs, dims), "row": (3, n * d), **({"eps": 1e-6} if norm else {})}
     weight = (TensorType((d,), F32),) if norm else ()
-    operands = (region, rows(3, n, d), *weight, index, index)
-    return OpCase(f"{pairs}_{dtype.name}", operands, attrs, {"positions": (0, 1, 30), "cells": (8, 0, 3)})
+    operands = (region, rows(3, n, d), *weight, index, index, *((factors_type(dims),) if factors else ()))
+    label = f"{pairs}_{dtype.name}" + ("_factors" if factors else "")
+    return OpCase(label, operands, attrs, {"positions": (0, 1, 30), "cells": (8, 0, 3)})

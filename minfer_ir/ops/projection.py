@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from minfer_ir.dtypes import F16, F32, I32
+from minfer_ir.formats import Q8_0_CELL
 from minfer_ir.ops.composed import ComposedOp
 from minfer_ir.ops.elementwise import ROW_OR_PARAM, rows
 from minfer_ir.ops.fused_matmul import ACTIVATIONS, SOME_FORMATS
-from minfer_ir.ops.fused_rope import CELLS, FACTORS, NORM_WEIGHT, POSITIONS, REGION, rope_attrs, rope_of
+from minfer_ir.ops.fused_rope import CELLS, FACTORS, NORM_WEIGHT, POSITIONS, REGION, factors_type, rope_attrs, rope_of
 from minfer_ir.ops.rope import RopeAttrs
 from minfer_ir.opspec import NoAttrs, OpCase, Operand
 from minfer_ir.types import Shape, TensorType, element_type
@@ -67,8 +68,9 @@ class MatMulKvStore(ComposedOp):
         return b.kv_store(region, b.matmul(x, weight), cells)
 
     def cases(self) -> Sequence[OpCase]:
-        """Some weight formats into both cell types."""
-        return [_case(self, f"{fmt}_{d.name}", fmt, (5, 8), d) for fmt in SOME_FORMATS for d in (F32, F16)]
+        """Some weight formats into every cell type."""
+        scalars = [_case(self, f"{fmt}_{d.name}", fmt, (5, 8), d) for fmt in SOME_FORMATS for d in (F32, F16)]
+        return [*scalars, _case(self, "Q4_1_q8_0", "Q4_1", (4, 8), Q8_0_CELL)]
 
 
 class MatMulAddKvStore(ComposedOp):
@@ -104,12 +106,13 @@ class MatMulRope(ComposedOp):
         return b.rope(heads, positions, factors, **rope_of(attrs))
 
     def cases(self) -> Sequence[OpCase]:
-        """Some weight formats, both pairings."""
-        return [
-            _case(self, f"{fmt}_{pairs}", fmt, (3, 32), pairs=pairs)
+        """Some weight formats, both pairings, frequency factors."""
+        plain = [
+            _case(self, f"{fmt}_{pairs}", fmt, (4, 32), pairs=pairs)
             for fmt in SOME_FORMATS
             for pairs in ("neox", "interleaved")
         ]
+        return [*plain, _case(self, "Q4_1_factors", "Q4_1", (4, 32), factors=True)]
 
 
 class MatMulAddRope(ComposedOp):
@@ -128,8 +131,8 @@ class MatMulAddRope(ComposedOp):
         return b.rope(heads, positions, factors, **rope_of(attrs))
 
     def cases(self) -> Sequence[OpCase]:
-        """One weight format, both pairings."""
-        return [_case(self, f"Q4_1_{pairs}", "Q4_1", (3, 32), pairs=pairs) for pairs in ("neox", "interleaved")]
+        """One weight format, both pairings, frequency factors."""
+        return _heads_cases(self)
 
 
 class MatMulNormRope(ComposedOp):
@@ -148,8 +151,8 @@ class MatMulNormRope(ComposedOp):
         return b.qk_norm_rope(heads, norm_weight, positions, factors, eps=attrs.eps, **rope_of(attrs))
 
     def cases(self) -> Sequence[OpCase]:
-        """One weight format, both pairings."""
-        return [_case(self, f"Q4_1_{pairs}", "Q4_1", (3, 32), pairs=pairs) for pairs in ("neox", "interleaved")]
+        """One weight format, both pairings, frequency factors."""
+        return _heads_cases(self)
 
 
 class MatMulRopeKvStore(ComposedOp):
@@ -179,12 +182,14 @@ class MatMulRopeKvStore(ComposedOp):
         return b.rope_kv_store(region, heads, positions, cells, factors, row=attrs.row, **rope_of(attrs))
 
     def cases(self) -> Sequence[OpCase]:
-        """Some weight formats, both pairings, both cell types."""
-        return [
-            _case(self, f"{fmt}_{pairs}_{d.name}", fmt, (3, 32), d, pairs=pairs)
+        """Some weight formats, both pairings, every cell type, frequency factors."""
+        scalars = [
+            _case(self, f"{fmt}_{pairs}_{d.name}", fmt, (4, 32), d, pairs=pairs)
             for fmt in SOME_FORMATS
             for pairs, d in (("neox", F16), ("interleaved", F32))
         ]
+        packed = _case(self, "Q4_1_q8_0", "Q4_1", (4, 32), Q8_0_CELL)
+        return [*scalars, packed, _case(self, "Q4_1_factors", "Q4_1", (4, 32), F16, factors=True)]
 
 
 class MatMulAddRopeKvStore(ComposedOp):
@@ -215,8 +220,8 @@ class MatMulAddRopeKvStore(ComposedOp):
         return b.rope_kv_store(region, heads, positions, cells, factors, row=attrs.row, **rope_of(attrs))
 
     def cases(self) -> Sequence[OpCase]:
-        """One weight format, both pairings."""
-        return [_case(self, f"Q4_1_{pairs}", "Q4_1", (3, 32), F16, pairs=pairs) for pairs in ("neox", "interleaved")]
+        """One weight format, both pairings, frequency factors."""
+        return _heads_cases(self, F16)
 
 
 class MatMulNormRopeKvStore(ComposedOp):
@@ -249,15 +254,28 @@ class MatMulNormRopeKvStore(ComposedOp):
         )
 
     def cases(self) -> Sequence[OpCase]:
-        """One weight format, both pairings."""
-        return [_case(self, f"Q4_1_{pairs}", "Q4_1", (3, 32), F16, pairs=pairs) for pairs in ("neox", "interleaved")]
+        """One weight format, both pairings, frequency factors."""
+        return _heads_cases(self, F16)
+
+
+def _heads_cases(op: ComposedOp, cell: Any = F32) -> list[OpCase]:
+    """One weight format, both pairings, frequency factors."""
+    plain = [_case(op, f"Q4_1_{pairs}", "Q4_1", (4, 32), cell, pairs=pairs) for pairs in ("neox", "interleaved")]
+    return [*plain, _case(op, "Q4_1_factors", "Q4_1", (4, 32), cell, factors=True)]
 
 
 def _case(
-    op: ComposedOp, label: str, fmt: str, heads: tuple[int, int], cell: Any = F32, pairs: str = "neox", k: int = 256
+    op: ComposedOp,
+    label: str,
+    fmt: str,
+    heads: tuple[int, int],
+    cell: Any = F32,
+    pairs: str = "neox",
+    factors: bool = False,
 ) -> OpCase:
-    """Three rows of `heads` (number, width); two thirds of a head rotate."""
-    n, d = heads
+    """Three rows of `heads` (number, width), as many as two threads share evenly; two thirds of a head rotate."""
+    (n, d), k = heads, 256
+    dims = d * 2 // 3 // 2 * 2
     index = TensorType((3,), I32, "token")
     kinds = {
         "x": rows(3, k),
@@ -267,8 +285,9 @@ def _case(
         "region": TensorType((9, n * d), cell),
         "positions": index,
         "cells": index,
+        "factors": factors_type(dims),
     }
-    values = {"heads": (3, n, d), "row": (3, n * d), "eps": 1e-6, **rope_attrs(pairs, d * 2 // 3 // 2 * 2)}
+    values = {"heads": (3, n, d), "row": (3, n * d), "eps": 1e-6, **rope_attrs(pairs, dims)}
     attrs = {name: values[name] for name in op.Attrs.__dataclass_fields__ if name in values}
-    operands = tuple(kinds[slot.name] for slot in op.operands if not slot.optional)
+    operands = tuple(kinds[slot.name] for slot in op.operands if factors or not slot.optional)
     return OpCase(label, operands, attrs, {"positions": (0, 1, 30), "cells": (8, 0, 3)})

@@ -180,6 +180,21 @@ def make_binary(growth: Growth, op: Op) -> bool:
     return True
 
 
+def make_product_sum(growth: Growth, op: Op) -> bool:
+    """A product plus a value as wide as it, or plus one row."""
+    x = growth.find(
+        lambda n: len(n.type.shape) == 2 and n.type.dtype.name in ACTIVATION_TYPES and n.type.rows is not None
+    )
+    if x is None:
+        return False
+    rows, axis = x.type.shape[0], x.type.rows
+    y = growth.find(lambda n: n.type.shape[:-1] == (rows,) and n.type.dtype.name == "f32" and n.type.rows == axis)
+    if y is None or growth.choose((False, False, True)):
+        y = _vector(growth, growth.choose(AWKWARD))
+    growth.keep(growth.builder.apply(op, (x, _matrix(growth, y.type.shape[-1], x.type.shape[1]), y), {}))
+    return True
+
+
 def make_rope(growth: Growth, op: Op) -> bool:
     """Heads of an even width, rotated in part or whole; frequency factors sometimes."""
     x = growth.heads()
@@ -291,8 +306,13 @@ def _stored(growth: Growth, region: Node) -> Node:
 
 def make_view(growth: Growth, op: Op) -> bool:
     """Windows, other shapes and other axis orders of any computed value; rows stay rows."""
-    names = ("f32", *ACTIVATION_TYPES[1:])
-    x = growth.find(lambda n: n.type.dtype.name in names and n.op != "weight" and len(n.type.shape) > 1)
+
+    def computed(*names: str) -> Node | None:
+        return growth.find(lambda n: n.type.dtype.name in names and n.op != "weight" and len(n.type.shape) > 1)
+
+    # Few ops give blocks: views of them would hardly turn up among as many ops as there are.
+    x = computed(*ACTIVATION_TYPES[1:]) if growth.choose((False, True)) else None
+    x = x or computed(*ACTIVATION_TYPES)
     if x is None:
         return False
     shape = x.type.shape
@@ -331,6 +351,7 @@ def _over_heads(op: Op) -> bool:
 MAKERS: Mapping[str, Callable[[Growth, Op], bool]] = {
     "add": make_binary,
     "mul": make_binary,
+    "matmul_add": make_product_sum,
     "rope": make_rope,
     "kv_store": make_kv_store,
     "attention": make_attention,

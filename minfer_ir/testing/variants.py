@@ -65,7 +65,11 @@ def typed_variants(op: Op) -> Iterator[Variant]:
         choices = [_element_types(slot, kind) for slot, kind in zip(op.operands, case.operands, strict=False)]
         attrs = attrs_from_json(op, case.attrs)
         for kinds in itertools.product(*choices):
-            changed = [k.dtype.name for k, given in zip(kinds, case.operands, strict=True) if k != given]
+            changed = [
+                f"{slot.name}:{kind.dtype.name}"
+                for slot, kind, given in zip(op.operands, kinds, case.operands, strict=False)
+                if kind != given
+            ]
             yield Variant(op, " ".join([case.label, *changed]), kinds, attrs, case.ints or {})
 
 

@@ -11,13 +11,15 @@ from cpu_harness import BEST, CACHE, ISAS
 from hypothesis import HealthCheck, given, settings
 
 from minfer_ir.ops import OPS
-from minfer_ir.testing.op_matrix import Bench, count_verdicts, run_matrix, run_variant
+from minfer_ir.testing.op_matrix import Bench, run_matrix, run_variant
 from minfer_ir.testing.strategies import op_variants
 from minfer_ir.testing.variants import Variant, variants
 from minfer_kernels.cpu.backend import CpuBackend
 from minfer_kernels.cpu.compiler.features import Isa
 from minfer_kernels.cpu.compiler.library import KernelLibrary
 
+REASONS = ("activations, not ", "frequency factors must be a weight", "it stores scalars, not blocks of q8_0")
+"""What declared cases may be refused for: types that plans don't pair, or that another kernel takes."""
 DRAWN = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -34,9 +36,8 @@ def backends() -> Iterator[dict[Isa, CpuBackend]]:
 def test_every_cell_passes_or_is_refused_with_a_reason(backends: dict[Isa, CpuBackend], isa: Isa) -> None:
     cells = list(run_matrix(backends[isa]))
     assert [str(c) for c in cells if c.verdict == "FAIL"] == []
-    counts = count_verdicts(cells)
-    assert counts["PASS"] > 2 * counts["REFUSED"]
-    assert all(len(c.detail) > 8 for c in cells if c.verdict == "REFUSED")
+    refused = [str(c) for c in cells if c.verdict == "REFUSED"]
+    assert [c for c in refused if not any(reason in c for reason in REASONS)] == []
     passed = {c.variant.op.name for c in cells if c.verdict == "PASS"}
     assert passed == {name for name, op in OPS.items() if op.effect != "leaf"}
 

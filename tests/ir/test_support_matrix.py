@@ -53,6 +53,10 @@ def test_ops_with_several_types_have_a_table_of_all_of_them() -> None:
     assert row("Q8A32", "Q4_0", "f32")[3:] == ["no: reads floats / not Q8A32", "yes"]
     several = [
         *("add", "mul", "rms_norm", "qk_norm", "matmul", "get_rows", "quantize_act", "rope", "kv_store", "attention"),
+        *("matmul_add", "matmul_swiglu", "matmul_swiglu_quantize"),
+        *("qk_norm_rope", "qk_norm_rope_kv_store", "rope_kv_store"),
+        *("matmul_add_rope_kv_store", "matmul_norm_rope_kv_store", "matmul_rope_kv_store"),
+        *("matmul_add_rope", "matmul_norm_rope", "matmul_rope", "matmul_add_kv_store", "matmul_kv_store"),
         *("add_rms_norm", "rms_norm_quantize", "swiglu_quantize"),
     ]
     assert [line.removeprefix("### ") for line in PAGE.splitlines() if line.startswith("### ")] == several
