@@ -286,6 +286,6 @@ def test_any_runs_equal_the_same_cells_in_order(cpu: Cpu, rows: list[list[tuple[
 def test_every_thread_stays_in_its_own_scratch(cpu: Cpu, lengths: list[int], cell_type: str) -> None:
     p = draw(5, lengths, 6, 2, 96, cell_type)
     need = attention_scratch_bytes(6, 2, 96)
-    scratch = np.full((3, need + 64), 255, np.uint8)
+    scratch = guarded(np.full((3, need + 64), 255, np.uint8))
     attend(cpu[BEST], p, place(p, "causal", 0), 3, scratch=scratch)
     assert (scratch[:, need:] == 255).all() and (scratch[:, :need] != 255).any()
