@@ -166,9 +166,6 @@ _PLANS = {
 }
 """By GGML name. Scales of K-quants are unpacked to whole bytes."""
 
-PACKED_FORMATS = tuple(_PLANS)
-"""GGML names of the weight formats that have packed layouts."""
-
 
 @cache
 def layout_of(fmt: str, rows: int) -> WeightLayout:
