@@ -37,6 +37,7 @@ THIRD_PARTY = {
     "minfer_kernels": _allow("numpy"),
     "minfer_kernels.cpu": _allow("numpy numba llvmlite"),
     "minfer_kernels.gpu": _allow("numpy torch triton"),
+    "minfer_kernels.tensors": _allow("numpy torch"),
     "minfer_kernels.torch_ops": _allow("numpy torch"),
     "minfer_models": _allow("numpy gguf tokenizers jinja2 typer rich huggingface_hub", "numba llvmlite"),
     "minfer_models.bench.peer.llama_cpp_worker": _allow("numpy", "llama_cpp"),

@@ -1,0 +1,1 @@
+"""The Triton backend: weights as planes, plans as lists of kernel launches, captured into CUDA graphs."""

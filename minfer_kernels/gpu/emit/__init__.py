@@ -1,0 +1,20 @@
+"""From a node to launches: one short function per op, in a module per area.
+
+A module has `EMITTERS`, by op, and, where a kernel doesn't take everything that the op's declaration does, `REFUSALS`:
+a function of attrs, result type and operand types that gives the reason, or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from minfer_kernels.gpu.emit import elementwise
+from minfer_kernels.gpu.emitter import Emit, Refusal
+
+AREAS = (elementwise,)
+
+EMITTERS: Mapping[str, Emit] = MappingProxyType({op: emit for area in AREAS for op, emit in area.EMITTERS.items()})
+REFUSALS: Mapping[str, Refusal] = MappingProxyType(
+    {op: why_not for area in AREAS for op, why_not in getattr(area, "REFUSALS", {}).items()}
+)

@@ -1,0 +1,66 @@
+"""add, mul and scale as launches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+
+from minfer_ir.graph import Node
+from minfer_kernels.gpu.emitter import Emit, Emitter, most_rows, row_width
+from minfer_kernels.gpu.kernels import elementwise
+
+BLOCK = 1024
+
+
+def _grid(node: Node) -> tuple[int, int]:
+    return most_rows(node), triton.cdiv(row_width(node), BLOCK)
+
+
+def _binary(op: str) -> Emit:
+    def emit(e: Emitter, node: Node) -> None:
+        x, y = e.sources(node)
+        whole_rows = y.type.shape == x.type.shape
+        e.launch(
+            f"elementwise.{op}",
+            node,
+            elementwise.binary,
+            _grid(node),
+            x=e.tensor(x),
+            y=e.tensor(y),
+            out=e.tensor(node),
+            rows_at=e.rows_at(node),
+            width=row_width(node),
+            **strides(e, x=x, out=node),
+            y_stride=e.row_stride(y) // 4 if whole_rows else 0,
+            period=row_width(node) if whole_rows else y.type.shape[-1],
+            OP=op,
+            BLOCK=BLOCK,
+        )
+
+    return emit
+
+
+def _scale(e: Emitter, node: Node) -> None:
+    (x,) = e.sources(node)
+    e.launch(
+        "elementwise.scale",
+        node,
+        elementwise.scale,
+        _grid(node),
+        x=e.tensor(x),
+        out=e.tensor(node),
+        rows_at=e.rows_at(node),
+        width=row_width(node),
+        **strides(e, x=x, out=node),
+        factor=node.attrs.factor,
+        BLOCK=BLOCK,
+    )
+
+
+def strides(e: Emitter, **nodes: Node) -> dict[str, Any]:
+    """`NAME_stride` of float32 values: elements between their rows."""
+    return {f"{name}_stride": e.row_stride(node) // 4 for name, node in nodes.items()}
+
+
+EMITTERS: dict[str, Emit] = {"add": _binary("add"), "mul": _binary("mul"), "scale": _scale}

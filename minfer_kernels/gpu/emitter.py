@@ -1,0 +1,88 @@
+"""What the functions of `emit` write through: operands resolved to tensors, strides and row counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from minfer_ir.dtypes import I32
+from minfer_ir.graph import Graph, Node
+from minfer_ir.runtime.backend import Binding
+from minfer_ir.types import TensorType
+from minfer_kernels.gpu.launch import Launch
+from minfer_kernels.gpu.weights import GpuWeight
+from minfer_kernels.tensors.buffers import TensorBuffers
+
+N_ROWS = TensorType((2,), I32)
+
+
+class Emitter:
+    """Resolves operands while a program's launches are written."""
+
+    def __init__(
+        self, graph: Graph, binding: Binding, buffers: TensorBuffers, weights: Mapping[int, GpuWeight]
+    ) -> None:
+        self.graph, self.binding, self.weights = graph, binding, weights
+        self.launches: list[Launch] = []
+        self._buffers = buffers
+        self.n_rows = buffers.window(binding.n_rows, N_ROWS)
+
+    def launch(
+        self, site: str, node: Node, kernel: Any, grid: tuple[int, ...], warps: int = 4, stages: int = 2, **given: Any
+    ) -> None:
+        """Append one launch. Arguments in capitals are compile-time constants."""
+        constants = {name: value for name, value in given.items() if name.isupper()}
+        args = {name: value for name, value in given.items() if name not in constants}
+        self.launches.append(Launch(site, node.name, kernel, grid, args, constants, warps, stages))
+
+    def sources(self, node: Node) -> list[Node]:
+        """The operand nodes in declaration order."""
+        return [self.graph[s] for s in node.sources]
+
+    def tensor(self, node: Node) -> torch.Tensor:
+        """A value's window in storage form (blocks as uint8 rows); a vector weight's float32 values."""
+        if node.id in self.weights:
+            return self.weights[node.id].values_of(node)
+        return self._buffers.window(self.binding.values[node.id], node.type)
+
+    def bytes_at(self, node: Node) -> torch.Tensor:
+        """A value's window as bytes from its first one on: for kernels that address rows by byte strides."""
+        ref = self.binding.values[node.id]
+        return self._buffers.bytes_of(ref.buffer)[ref.offset : ref.offset + ref.length]
+
+    def row_stride(self, node: Node) -> int:
+        """Bytes between rows; 0 for a vector, which is the same row again."""
+        if node.id in self.weights or (len(node.type.shape) == 1 and node.type.rows is None):
+            return 0
+        return self.binding.values[node.id].strides[0]
+
+    def scratch(self, nbytes: int) -> torch.Tensor:
+        """Zeroed memory of this program's own, as bytes."""
+        return torch.zeros(nbytes, dtype=torch.uint8, device=self._buffers.device)
+
+    def rows_at(self, node: Node) -> torch.Tensor:
+        """The int32 that holds how many rows `node` has in this step."""
+        if node.type.rows is None:
+            return torch.tensor([most_rows(node)], dtype=torch.int32, device=self._buffers.device)
+        return self.n_rows[0:1] if node.type.rows == "token" else self.n_rows[1:2]
+
+
+Emit = Callable[[Emitter, Node], None]
+Refusal = Callable[[Any, TensorType, "tuple[TensorType, ...]"], "str | None"]
+
+
+def row_width(node: Node) -> int:
+    """Elements of one row: everything behind axis 0; of a vector that isn't rows, all of it."""
+    shape = node.type.shape
+    if len(shape) == 1:
+        return 1 if node.type.rows else shape[0]
+    return math.prod(shape[1:])
+
+
+def most_rows(node: Node) -> int:
+    """Rows that the value has room for: what a grid is made for."""
+    first, *rest = node.type.shape
+    return first if rest or node.type.rows else 1

@@ -1,0 +1,30 @@
+"""Sums, products and activations, element by element over rows."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def binary(x, y, out, rows_at, width, x_stride, y_stride, out_stride, period, OP: tl.constexpr, BLOCK: tl.constexpr):
+    """One row's stretch of BLOCK float32: out = x (+ or *) y, `y` repeating after `period` elements of a row."""
+    row = tl.program_id(0).to(tl.int64)
+    if row >= tl.load(rows_at):
+        return
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < width
+    a = tl.load(x + row * x_stride + at, mask=inside)
+    b = tl.load(y + row * y_stride + at % period, mask=inside)
+    tl.store(out + row * out_stride + at, a + b if OP == "add" else a * b, mask=inside)
+
+
+@triton.jit
+def scale(x, out, rows_at, width, x_stride, out_stride, factor, BLOCK: tl.constexpr):
+    """One row's stretch of BLOCK float32: out = x * factor."""
+    row = tl.program_id(0).to(tl.int64)
+    if row >= tl.load(rows_at):
+        return
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < width
+    tl.store(out + row * out_stride + at, tl.load(x + row * x_stride + at, mask=inside) * factor, mask=inside)
