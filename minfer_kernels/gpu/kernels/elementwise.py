@@ -5,6 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from minfer_kernels.gpu.configuration import Configuration
+
 
 @triton.jit
 def binary(x, y, out, rows_at, width, x_stride, y_stride, out_stride, period, OP: tl.constexpr, BLOCK: tl.constexpr):
@@ -28,3 +30,26 @@ def scale(x, out, rows_at, width, x_stride, out_stride, factor, BLOCK: tl.conste
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = at < width
     tl.store(out + row * out_stride + at, tl.load(x + row * x_stride + at, mask=inside) * factor, mask=inside)
+
+
+_ROWS = {"rows_at": "*i32", "width": "i32", "x_stride": "i32", "out_stride": "i32"}
+CONFIGURATIONS = (
+    *(
+        Configuration(
+            f"elementwise.{op}",
+            binary,
+            {"x": "*fp32", "y": "*fp32", "out": "*fp32", **_ROWS, "y_stride": "i32", "period": "i32"},
+            {"OP": op, "BLOCK": 1024},
+            divisible=("x", "y", "out", "width", "x_stride", "y_stride", "out_stride", "period"),
+            sampled=op == "add",
+        )
+        for op in ("add", "mul")
+    ),
+    Configuration(
+        "elementwise.scale",
+        scale,
+        {"x": "*fp32", "out": "*fp32", **_ROWS, "factor": "fp32"},
+        {"BLOCK": 1024},
+        divisible=("x", "out", "width", "x_stride", "out_stride"),
+    ),
+)
