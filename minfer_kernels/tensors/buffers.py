@@ -19,6 +19,7 @@ TORCH_TYPES = {
     "f16": torch.float16,
     "bf16": torch.bfloat16,
     "i8": torch.int8,
+    "i16": torch.int16,
     "u8": torch.uint8,
     "i32": torch.int32,
     "i64": torch.int64,
