@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from minfer_kernels.gpu.emit import elementwise
+from minfer_kernels.gpu.emit import elementwise, kv
 from minfer_kernels.gpu.emitter import Emit, Refusal
 
-AREAS = (elementwise,)
+AREAS = (elementwise, kv)
 
 EMITTERS: Mapping[str, Emit] = MappingProxyType({op: emit for area in AREAS for op, emit in area.EMITTERS.items()})
 REFUSALS: Mapping[str, Refusal] = MappingProxyType(
