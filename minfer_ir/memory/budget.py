@@ -61,7 +61,7 @@ def check_budget(backend: str, demand: Demand, memory: MemoryInfo, limit: int | 
     if budget is None or not demand.need or demand.held + demand.need <= budget:
         return
     source = "set" if limit is not None else "three quarters of what was available, plus what is held"
-    available = "unknown" if memory.available is None else mib(memory.available)
+    available = _available(memory)
     raise BudgetError(
         f"{backend}: this graph needs {mib(demand.need)} more "
         f"(weights {mib(demand.weights_need)}, buffers {mib(demand.pool_need)}, KV cells {mib(demand.kv_need)}) "
@@ -70,6 +70,12 @@ def check_budget(backend: str, demand: Demand, memory: MemoryInfo, limit: int | 
         f"{mib(demand.held + demand.need)} exceeds the budget of {mib(budget)} ({source}; available {available}). "
         "A smaller context or prefill chunk needs less."
     )
+
+
+def _available(memory: MemoryInfo) -> str:
+    if memory.available is not None:
+        return mib(memory.available)
+    return "unknown" if memory.failure is None else f"unknown: {memory.failure}"
 
 
 def mib(nbytes: int) -> str:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from minfer_ir.formats.base import Bytes, Format
 from minfer_ir.graph import Graph, Node
 from minfer_ir.opspec import Array
+from minfer_ir.runtime.probe import Probe
 from minfer_ir.types import Shape, Strides, TensorType
 
 
@@ -45,7 +46,8 @@ class Capabilities:
     reads floats): legalization inserts `quantize_act` from it. `layouts`: which operand strides its kernels
     walk: "any", "rows" (axis 0 with any stride, the rest contiguous) or "contiguous". `window_modes`: attention
     windows that it can walk. `weight_concat`: it can stack weights into one. `checks_weights`: taking a weight in, it
-    raises NonFiniteWeightError for what isn't finite, so that nobody need look beforehand.
+    raises NonFiniteWeightError for what isn't finite, so that nobody need look beforehand. `one_weight_form`: it
+    keeps a weight the same way whatever reads it, so that graphs with other readers share it.
     """
 
     activation_formats: Mapping[str, str]
@@ -54,14 +56,26 @@ class Capabilities:
     layouts: Literal["any", "rows", "contiguous"] = "rows"
     weight_concat: bool = False
     checks_weights: bool = False
+    one_weight_form: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryInfo:
-    """Bytes on the device. `available` is None when the query failed, which is not the same as zero."""
+    """Bytes on the device, as one of three outcomes: reported, failed, or there is nothing to ask.
+
+    `available` is None unless it was reported, which is not the same as zero. `failure` is what a query failed with.
+    """
 
     total: int | None
     available: int | None
+    failure: str | None = None
+
+    @property
+    def outcome(self) -> Literal["reported", "failed", "no device"]:
+        """Which of the three it is."""
+        if self.failure is not None:
+            return "failed"
+        return "no device" if self.available is None else "reported"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +178,41 @@ class Backend(Protocol):
 
     def compile(self, graph: Graph, split: Split, binding: Binding) -> Program:
         """A program for the split; raises BackendError naming the node that it can't run."""
+        ...
+
+
+class Pending(Protocol):
+    """A copy to the host on its way."""
+
+    def result(self) -> Array:
+        """The values in storage form, once they are there; raises BackendError where they don't come."""
+        ...
+
+
+@runtime_checkable
+class AsyncCopies(Protocol):
+    """What a backend with a queue of its own may also have: copies that the host doesn't wait for."""
+
+    def start_read(self, ref: BufRef, kind: TensorType, n_rows: int | None = None) -> Pending:
+        """As `read`, without waiting: the values are those at this point of the queue."""
+        ...
+
+    def write_all(self, writes: Sequence[tuple[BufRef, Array]]) -> None:
+        """As `write` of each, together; the arrays may change at once."""
+        ...
+
+
+@runtime_checkable
+class Probed(Protocol):
+    """What a backend with call sites of its own also has."""
+
+    @property
+    def call_sites(self) -> tuple[str, ...]:
+        """Every site that it may reach."""
+        ...
+
+    def watch(self, probe: Probe) -> None:
+        """Report to `probe` from now on."""
         ...
 
 

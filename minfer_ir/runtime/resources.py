@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from minfer_ir.evaluate import WeightSource
 from minfer_ir.graph import Graph, Node
@@ -11,18 +11,24 @@ from minfer_ir.memory.budget import Demand, budget_bytes, check_budget
 from minfer_ir.memory.plan import MemoryPlan
 from minfer_ir.memory.pools import Pool, Regions
 from minfer_ir.memory.report import MemoryReport
-from minfer_ir.runtime.backend import Backend
+from minfer_ir.runtime.backend import Backend, Probed
 from minfer_ir.runtime.probe import Probe
 
 
 @dataclass(frozen=True, slots=True)
 class _WeightKey:
-    """One registration: a backend keeps a weight in the forms that its uses (op names) need."""
+    """One registration: a backend keeps a weight in the forms that its uses (op names) need, or always in one."""
 
     backend: str
     names: tuple[str, ...]
     version: int
-    uses: frozenset[str]
+    forms: frozenset[str]
+    uses: frozenset[str] = field(compare=False)
+
+
+def call_sites(backends: Iterable[Backend]) -> list[str]:
+    """The call sites of the backends' own: what a probe must know beside the runtime's."""
+    return [site for backend in backends if isinstance(backend, Probed) for site in backend.call_sites]
 
 
 class Resources:
@@ -37,7 +43,10 @@ class Resources:
         self.backends: Mapping[str, Backend] = {b.name: b for b in backends}
         self.pools = {name: Pool(b) for name, b in self.backends.items()}
         self.regions = Regions()
-        self.probe = probe or Probe()
+        self.probe = probe or Probe((), call_sites(self.backends.values()))
+        for backend in self.backends.values():
+            if isinstance(backend, Probed):
+                backend.watch(self.probe)
         self.budget = budget
         self._weights = weights
         self._registered: dict[_WeightKey, int] = {}
@@ -101,7 +110,8 @@ class Resources:
             uses = frozenset(graph[u].op for u in graph.users[leaf.id] if graph[u].backend == backend)
             if leaf.op in ("weight", "weight_concat") and uses:
                 keys = leaf.attrs.keys if leaf.op == "weight_concat" else (leaf.attrs.key,)
-                found[leaf.id] = _WeightKey(backend, keys, leaf.attrs.version, uses)
+                forms = frozenset[str]() if self.backends[backend].capabilities.one_weight_form else uses
+                found[leaf.id] = _WeightKey(backend, keys, leaf.attrs.version, forms, uses)
         return found
 
     def _register(self, leaf: Node, key: _WeightKey) -> int:

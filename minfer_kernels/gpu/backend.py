@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,16 +13,28 @@ from minfer_ir.graph import Graph
 from minfer_ir.ops import OPS
 from minfer_ir.opspec import WEIGHT_TYPES, Array
 from minfer_ir.runtime.backend import BackendError, Binding, BufRef, Capabilities, MemoryInfo, Split
+from minfer_ir.runtime.probe import Probe
 from minfer_ir.types import Shape, TensorType
-from minfer_kernels.gpu.emit import EMITTERS, REFUSALS
+from minfer_kernels.gpu.capture import CAPTURE_SITES, Capture, CaptureIdentity
+from minfer_kernels.gpu.device import Device, device_for
+from minfer_kernels.gpu.emit import EMITTERS, LAUNCH_SITES, REFUSALS
 from minfer_kernels.gpu.emitter import Emitter
-from minfer_kernels.gpu.launch import Launch
+from minfer_kernels.gpu.launch import SITE_PREFIX, Launch
+from minfer_kernels.gpu.transfers import Download, Transfers
+from minfer_kernels.gpu.waits import Waits
 from minfer_kernels.gpu.weights import GpuWeight, make_weight, weight_bytes
-from minfer_kernels.tensors.buffers import TensorBuffers
+from minfer_kernels.tensors.buffers import TensorBuffers, from_numpy
+
+CALL_SITES = (*(SITE_PREFIX + site for site in LAUNCH_SITES), *CAPTURE_SITES, "memory.query")
+"""What a probe must know: every launch, by the place in the code, and what is done around launches."""
 
 
 class GpuBackend:
-    """Owns device buffers and weights. `device` is a CUDA device, or the CPU under Triton's interpreter."""
+    """Owns device buffers and weights. `device` is a CUDA device, or the CPU under Triton's interpreter.
+
+    `capture`: replay programs as CUDA graphs, where the device has them. `async_copies`: copy between host and device
+    without waiting. `on` replaces what the runtime asks of the device; `waits` bounds what is waited for.
+    """
 
     name = "gpu"
     capabilities = Capabilities(
@@ -31,12 +44,29 @@ class GpuBackend:
         layouts="rows",
         weight_concat=True,
         checks_weights=True,
+        one_weight_form=True,
     )
+    call_sites = CALL_SITES
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.buffers = TensorBuffers(device)
+    def __init__(
+        self,
+        device: torch.device,
+        capture: bool = True,
+        async_copies: bool = True,
+        on: Device | None = None,
+        waits: Waits | None = None,
+    ) -> None:
+        self.on = on or device_for(device)
+        self.device = self.on.place
+        self.captures = capture and self.on.captures
+        self.buffers = TensorBuffers(self.device)
+        self.transfers = Transfers(self.on, waits or Waits(), async_copies)
+        self.probe = Probe((), CALL_SITES)
         self._weights: list[GpuWeight] = []
+
+    def watch(self, probe: Probe) -> None:
+        """Report to an engine's probe."""
+        self.probe = probe
 
     def supports(self, op: str, attrs: Any, out: TensorType, operands: Sequence[TensorType]) -> str | None:
         """None, or why no kernel takes these types."""
@@ -47,8 +77,12 @@ class GpuBackend:
         return REFUSALS[op](attrs, out, tuple(operands)) if op in REFUSALS else None
 
     def memory(self) -> MemoryInfo:
-        """Of the device; unknown where the query fails."""
-        return MemoryInfo(None, None)
+        """Of the device: reported, or what the query failed with."""
+        try:
+            self.probe.hit("memory.query")
+        except RuntimeError as error:
+            return MemoryInfo(None, None, f"{self.device}: {error}")
+        return self.on.memory()
 
     def allocate(self, nbytes: int) -> int:
         """A zeroed device buffer."""
@@ -59,12 +93,20 @@ class GpuBackend:
         self.buffers.free(buffer)
 
     def write(self, ref: BufRef, data: Array) -> None:
-        """Copy host rows into a window."""
-        self.buffers.write(ref, data)
+        """Copy host rows into a window; on its way when this returns."""
+        self.write_all([(ref, data)])
+
+    def write_all(self, writes: Sequence[tuple[BufRef, Array]]) -> None:
+        """Copy several at once, by way of one host buffer."""
+        self.transfers.upload([(self.buffers.front(ref, data), from_numpy(data)) for ref, data in writes])
 
     def read(self, ref: BufRef, kind: TensorType, n_rows: int | None = None, copy: bool = True) -> Array:
         """Copy rows out of a window."""
-        return self.buffers.read(ref, kind, n_rows)
+        return self.transfers.download(self.buffers.window(ref, kind, n_rows), "gpu.read").result()
+
+    def start_read(self, ref: BufRef, kind: TensorType, n_rows: int | None = None) -> Download:
+        """Begin to copy rows out of a window."""
+        return self.transfers.download(self.buffers.window(ref, kind, n_rows), "gpu.staging")
 
     def copy_cells(self, ref: BufRef, row_bytes: int, moves: Sequence[tuple[int, int, int]]) -> None:
         """Move KV rows, as if every row were read before any is written."""
@@ -103,19 +145,39 @@ class GpuBackend:
             start = len(emitter.launches)
             EMITTERS[node.op](emitter, node)
             spans[node.id] = (start, len(emitter.launches))
-        return GpuProgram(graph, split, emitter.launches, spans)
+        return GpuProgram(self, graph, split, emitter.launches, spans, _kv_windows(graph, split, binding))
+
+    def identity(self, regions: Sequence[tuple[str, BufRef]]) -> CaptureIdentity:
+        """What a graph captured now over these KV regions, (type, window) each, would stand on."""
+        layout = tuple((kind, self.buffers.bytes_of(ref.buffer).data_ptr() + ref.offset) for kind, ref in regions)
+        return CaptureIdentity(self.buffers.generation, layout)
 
 
 class GpuProgram:
     """Launches, and which of them belong to which node."""
 
-    def __init__(self, graph: Graph, split: Split, launches: list[Launch], spans: dict[int, tuple[int, int]]) -> None:
-        self._graph, self._split, self._launches, self._spans = graph, split, launches, spans
+    def __init__(
+        self,
+        backend: GpuBackend,
+        graph: Graph,
+        split: Split,
+        launches: list[Launch],
+        spans: dict[int, tuple[int, int]],
+        regions: Sequence[tuple[str, BufRef]] = (),
+    ) -> None:
+        self._backend, self._graph, self._split = backend, graph, split
+        self._launches, self._spans = launches, spans
+        name = f"split {split.index} ({len(launches)} launches)"
+        identity = partial(backend.identity, regions)
+        self.capture = Capture(name, self._launch_all, backend.on.capture, identity, lambda: backend.probe)
 
     def run(self) -> None:
-        """All launches in order."""
-        for launch in self._launches:
-            launch.run()
+        """All launches in order, or their captured graph."""
+        with self._backend.on.active():
+            if self._backend.captures and self._launches:
+                self.capture.run()
+            else:
+                self._launch_all()
 
     def run_node(self, node_id: int) -> None:
         """The launches of one node; a view has none."""
@@ -124,8 +186,9 @@ class GpuProgram:
         if node_id not in self._spans:
             raise BackendError(f"{self._graph[node_id]} isn't in split {self._split.index}")
         first, stop = self._spans[node_id]
-        for launch in self._launches[first:stop]:
-            launch.run()
+        with self._backend.on.active():
+            for launch in self._launches[first:stop]:
+                launch.run(self._backend.probe)
 
     def listing(self, nodes: Container[int] | None = None) -> list[str]:
         """One line per launch."""
@@ -135,3 +198,14 @@ class GpuProgram:
             if nodes is None or node in nodes
             for i in range(first, stop)
         ]
+
+    def _launch_all(self) -> None:
+        for launch in self._launches:
+            launch.run(self._backend.probe)
+
+
+def _kv_windows(graph: Graph, split: Split, binding: Binding) -> list[tuple[str, BufRef]]:
+    """The KV regions that the split's nodes touch: (cell type, window)."""
+    owners = {graph.owner(source) for node in split.nodes for source in graph[node].sources}
+    regions = sorted(o for o in owners if graph[o].op == "kv")
+    return [(graph[o].type.dtype.name, binding.values[o]) for o in regions if o in binding.values]

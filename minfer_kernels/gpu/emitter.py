@@ -12,7 +12,7 @@ from minfer_ir.dtypes import I32
 from minfer_ir.graph import Graph, Node
 from minfer_ir.runtime.backend import Binding
 from minfer_ir.types import TensorType
-from minfer_kernels.gpu.launch import Launch
+from minfer_kernels.gpu.launch import Fallback, Launch
 from minfer_kernels.gpu.weights import GpuWeight
 from minfer_kernels.tensors.buffers import TensorBuffers
 
@@ -31,12 +31,31 @@ class Emitter:
         self.n_rows = buffers.window(binding.n_rows, N_ROWS)
 
     def launch(
-        self, site: str, node: Node, kernel: Any, grid: tuple[int, ...], warps: int = 4, stages: int = 2, **given: Any
+        self,
+        site: str,
+        node: Node,
+        kernel: Any,
+        grid: tuple[int, ...],
+        warps: int = 4,
+        stages: int = 2,
+        fallback: Fallback | None = None,
+        **given: Any,
     ) -> None:
-        """Append one launch. Arguments in capitals are compile-time constants."""
+        """Append one launch. Arguments in capitals are compile-time constants.
+
+        `site` is one of the area's SITES. Without a `fallback` a failure is the node's.
+        """
+        made = self.made(site, node, kernel, grid, warps, stages, **given)
+        made.fallback = fallback
+        self.launches.append(made)
+
+    def made(
+        self, site: str, node: Node, kernel: Any, grid: tuple[int, ...], warps: int = 4, stages: int = 2, **given: Any
+    ) -> Launch:
+        """A launch that isn't in the program: for a fallback."""
         constants = {name: value for name, value in given.items() if name.isupper()}
         args = {name: value for name, value in given.items() if name not in constants}
-        self.launches.append(Launch(site, node.name, kernel, grid, args, constants, warps, stages))
+        return Launch(site, node.name, kernel, grid, args, constants, warps, stages)
 
     def sources(self, node: Node) -> list[Node]:
         """The operand nodes in declaration order."""

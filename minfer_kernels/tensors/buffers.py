@@ -27,10 +27,11 @@ TORCH_TYPES = {
 
 
 class TensorBuffers:
-    """Owns byte buffers on one torch device, by append-only id."""
+    """Owns byte buffers on one torch device, by append-only id; `generation` counts those that were given back."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+        self.generation = 0
         self._buffers: dict[int, torch.Tensor] = {}
         self._next = 0
 
@@ -49,6 +50,7 @@ class TensorBuffers:
         """Drop a buffer; using its id afterwards is an error."""
         self.bytes_of(buffer)
         del self._buffers[buffer]
+        self.generation += 1
 
     def bytes_of(self, buffer: int) -> torch.Tensor:
         """The buffer's bytes; raises BackendError for an id that was freed or never given out."""
@@ -67,16 +69,16 @@ class TensorBuffers:
 
     def write(self, ref: BufRef, data: Array) -> None:
         """Copy rows in storage form to the front of a contiguous or row-strided window."""
+        self.front(ref, data).copy_(from_numpy(data))
+
+    def front(self, ref: BufRef, data: Array) -> torch.Tensor:
+        """The part of a window that `data`, rows in storage form, would fill."""
         strides = ref.strides if data.dtype != np.uint8 else (*ref.strides[:-1], 1)
-        host = _from_numpy(data)
-        self._strided(ref, host.dtype, data.itemsize, data.shape, strides).copy_(host)
+        return self._strided(ref, from_numpy(data.reshape(-1)[:0]).dtype, data.itemsize, data.shape, strides)
 
     def read(self, ref: BufRef, kind: TensorType, n_rows: int | None = None) -> Array:
         """A copy of the window on the host, in storage form."""
-        held = self.window(ref, kind, n_rows).detach()
-        if held.dtype is torch.bfloat16:
-            held = held.view(torch.uint16)
-        return held.cpu().numpy().copy()
+        return to_numpy(self.window(ref, kind, n_rows).detach().cpu()).copy()
 
     def cells(self, ref: BufRef, row_bytes: int, moves: Sequence[tuple[int, int, int]]) -> torch.Tensor:
         """The region as `[cells, row_bytes]` bytes; a move, (from, to, count), that leaves it raises BackendError."""
@@ -98,7 +100,13 @@ class TensorBuffers:
         return whole.as_strided(list(shape), steps, whole.storage_offset() + ref.offset // itemsize)
 
 
-def _from_numpy(data: Array) -> torch.Tensor:
+def to_numpy(host: torch.Tensor) -> Array:
+    """The values of a host tensor as numpy holds them (bf16 as its bits); no copy."""
+    return (host.view(torch.uint16) if host.dtype is torch.bfloat16 else host).numpy()
+
+
+def from_numpy(data: Array) -> torch.Tensor:
+    """A host tensor over the values, where they are contiguous; 16-bit integers are the bits of bf16."""
     contiguous = np.ascontiguousarray(data)
     if data.dtype == np.uint16:
         return torch.from_numpy(contiguous.view(np.int16)).view(torch.bfloat16)

@@ -21,6 +21,7 @@ STEPS: dict[str, list[str]] = {
     "ruff format": [str(BIN / "ruff"), "format", "--check", "--quiet", "."],
     "ruff check": [str(BIN / "ruff"), "check", "--quiet", "."],
     "imports": [PYTHON, "-m", "tools.checks.imports"],
+    "launches": [PYTHON, "-m", "tools.checks.launches"],
     "generated": [PYTHON, "-m", "tools.generate", "--check"],
     "links": [PYTHON, "-m", "tools.checks.links"],
     "workflow schema": [str(BIN / "check-jsonschema"), "--builtin-schema", "vendor.github-workflows", *WORKFLOWS],

@@ -1,7 +1,8 @@
 """From a node to launches: one short function per op, in a module per area.
 
-A module has `EMITTERS`, by op, and, where a kernel doesn't take everything that the op's declaration does, `REFUSALS`:
-a function of attrs, result type and operand types that gives the reason, or None.
+A module has `EMITTERS`, by op, `SITES`, the sites of all its launches, and, where a kernel doesn't take everything
+that the op's declaration does, `REFUSALS`: a function of attrs, result type and operand types that gives the reason, or
+None.
 """
 
 from __future__ import annotations
@@ -18,3 +19,4 @@ EMITTERS: Mapping[str, Emit] = MappingProxyType({op: emit for area in AREAS for 
 REFUSALS: Mapping[str, Refusal] = MappingProxyType(
     {op: why_not for area in AREAS for op, why_not in getattr(area, "REFUSALS", {}).items()}
 )
+LAUNCH_SITES: tuple[str, ...] = tuple(dict.fromkeys(site for area in AREAS for site in area.SITES))

@@ -63,4 +63,5 @@ def strides(e: Emitter, **nodes: Node) -> dict[str, Any]:
     return {f"{name}_stride": e.row_stride(node) // 4 for name, node in nodes.items()}
 
 
+SITES = ("elementwise.add", "elementwise.mul", "elementwise.scale")
 EMITTERS: dict[str, Emit] = {"add": _binary("add"), "mul": _binary("mul"), "scale": _scale}
