@@ -6,6 +6,7 @@ Reads the syntax trees; imports nothing.
 from __future__ import annotations
 
 import ast
+import builtins
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +33,7 @@ class Violation:
 class _Visitor(ast.NodeVisitor):
     """Finds launches: subscripts of what is known as a kernel, calls of a subscript, and calls with a grid.
 
-    A call of an entry of a table in capitals is a function's.
+    A call of an entry of a table in capitals is a function's, of a generic type that type's.
     """
 
     knows_kernels: bool
@@ -41,7 +42,7 @@ class _Visitor(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         callee = node.func
-        if isinstance(callee, ast.Subscript) and self.knows_kernels and not _is_table(callee.value):
+        if isinstance(callee, ast.Subscript) and self.knows_kernels and not _is_other(callee.value):
             self._add(node)
         has_grid = any(keyword.arg == "grid" for keyword in node.keywords)
         if has_grid and isinstance(callee, ast.Attribute) and callee.attr in ("run", "warmup"):
@@ -49,7 +50,7 @@ class _Visitor(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
-        if _root(node.value) in self.kernels and not _is_table(node.value):
+        if _root(node.value) in self.kernels and not _is_other(node.value):
             self._add(node)
         self.generic_visit(node)
 
@@ -96,10 +97,10 @@ def _root(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _is_table(node: ast.expr) -> bool:
-    """Whether the last name is in capitals: a table of functions, not a kernel."""
+def _is_other(node: ast.expr) -> bool:
+    """Whether the last name is that of a table of functions (in capitals) or of a type."""
     name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-    return name.isupper()
+    return name[:1].isupper() or name in dir(builtins)
 
 
 def main() -> int:

@@ -32,4 +32,5 @@ def _kv_store(e: Emitter, node: Node) -> None:
     )
 
 
+SITES = ("kv.store",)
 EMITTERS: dict[str, Emit] = {"kv_store": _kv_store}
