@@ -20,12 +20,15 @@ from minfer_kernels.gpu.device import Device, device_for
 from minfer_kernels.gpu.emit import EMITTERS, LAUNCH_SITES, REFUSALS
 from minfer_kernels.gpu.emitter import Emitter
 from minfer_kernels.gpu.launch import SITE_PREFIX, Launch
+from minfer_kernels.gpu.moves import MOVE_SITES
+from minfer_kernels.gpu.moves import copy_cells as move_cells
+from minfer_kernels.gpu.tables import RopeTables
 from minfer_kernels.gpu.transfers import Download, Transfers
 from minfer_kernels.gpu.waits import Waits
 from minfer_kernels.gpu.weights import GpuWeight, make_weight, weight_bytes
 from minfer_kernels.tensors.buffers import TensorBuffers, from_numpy
 
-CALL_SITES = (*(SITE_PREFIX + site for site in LAUNCH_SITES), *CAPTURE_SITES, "memory.query")
+CALL_SITES = (*(SITE_PREFIX + site for site in (*LAUNCH_SITES, *MOVE_SITES)), *CAPTURE_SITES, "memory.query")
 """What a probe must know: every launch, by the place in the code, and what is done around launches."""
 
 
@@ -63,6 +66,7 @@ class GpuBackend:
         self.transfers = Transfers(self.on, waits or Waits(), async_copies)
         self.probe = Probe((), CALL_SITES)
         self._weights: list[GpuWeight] = []
+        self._tables = RopeTables(self.device)
 
     def watch(self, probe: Probe) -> None:
         """Report to an engine's probe."""
@@ -110,10 +114,8 @@ class GpuBackend:
 
     def copy_cells(self, ref: BufRef, row_bytes: int, moves: Sequence[tuple[int, int, int]]) -> None:
         """Move KV rows, as if every row were read before any is written."""
-        region = self.buffers.cells(ref, row_bytes, moves)
-        lifted = [region[source : source + count].clone() for source, _, count in moves]
-        for (_, target, count), held in zip(moves, lifted, strict=True):
-            region[target : target + count] = held
+        with self.on.active():
+            move_cells(self.buffers.cells(ref, row_bytes, moves), moves, self.probe)
 
     def register_weight(
         self, key: str, dtype: Format, shape: Shape, parts: Sequence[Bytes], uses: frozenset[str]
@@ -123,21 +125,21 @@ class GpuBackend:
         return len(self._weights) - 1
 
     def weight_bytes(self) -> int:
-        """Bytes of the weights."""
-        return sum(w.nbytes for w in self._weights)
+        """Bytes of the weights and of the tables of angles."""
+        return sum(w.nbytes for w in self._weights) + self._tables.nbytes
 
     def weight_need(self, dtype: Format, shape: Shape, uses: frozenset[str]) -> int:
         """Bytes of the weight's planes."""
         return weight_bytes(dtype, shape)
 
     def table_need(self, graph: Graph) -> int:
-        """None are made."""
-        return 0
+        """Bytes of the angles of rope nodes that have no table yet."""
+        return self._tables.need(graph, self.name)
 
     def compile(self, graph: Graph, split: Split, binding: Binding) -> GpuProgram:
         """The launches of the split."""
         weights = {node: self._weights[w] for node, w in binding.weights.items()}
-        emitter = Emitter(graph, binding, self.buffers, weights)
+        emitter = Emitter(graph, binding, self.buffers, weights, self._tables)
         spans: dict[int, tuple[int, int]] = {}
         for node in (graph[n] for n in split.nodes):
             if node.spec.effect == "view":

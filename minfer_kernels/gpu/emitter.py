@@ -10,9 +10,11 @@ import torch
 
 from minfer_ir.dtypes import I32
 from minfer_ir.graph import Graph, Node
+from minfer_ir.ops.rope import RopeAttrs
 from minfer_ir.runtime.backend import Binding
 from minfer_ir.types import TensorType
 from minfer_kernels.gpu.launch import Fallback, Launch
+from minfer_kernels.gpu.tables import RopeTables
 from minfer_kernels.gpu.weights import GpuWeight
 from minfer_kernels.tensors.buffers import TensorBuffers
 
@@ -23,9 +25,15 @@ class Emitter:
     """Resolves operands while a program's launches are written."""
 
     def __init__(
-        self, graph: Graph, binding: Binding, buffers: TensorBuffers, weights: Mapping[int, GpuWeight]
+        self,
+        graph: Graph,
+        binding: Binding,
+        buffers: TensorBuffers,
+        weights: Mapping[int, GpuWeight],
+        tables: RopeTables,
     ) -> None:
         self.graph, self.binding, self.weights = graph, binding, weights
+        self._tables = tables
         self.launches: list[Launch] = []
         self._buffers = buffers
         self.n_rows = buffers.window(binding.n_rows, N_ROWS)
@@ -77,6 +85,17 @@ class Emitter:
         if node.id in self.weights or (len(node.type.shape) == 1 and node.type.rows is None):
             return 0
         return self.binding.values[node.id].strides[0]
+
+    def rope_table(self, attrs: RopeAttrs, factors: Node | None) -> torch.Tensor:
+        """Cosines and sines `[max_positions, 2, dims / 2]`; `factors` is the weight of frequency factors."""
+        if factors is None:
+            return self._tables.table(attrs, None, None)
+        return self._tables.table(attrs, self.binding.weights[factors.id], self.tensor(factors))
+
+    @property
+    def ptx(self) -> bool:
+        """Whether kernels may use inline PTX: on an NVIDIA device, not under the interpreter."""
+        return self._buffers.device.type == "cuda" and torch.version.hip is None
 
     def scratch(self, nbytes: int) -> torch.Tensor:
         """Zeroed memory of this program's own, as bytes."""

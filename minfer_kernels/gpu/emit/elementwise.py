@@ -1,4 +1,4 @@
-"""add, mul and scale as launches."""
+"""add, mul, swiglu, scale and silu as launches."""
 
 from __future__ import annotations
 
@@ -41,21 +41,24 @@ def _binary(op: str) -> Emit:
     return emit
 
 
-def _scale(e: Emitter, node: Node) -> None:
-    (x,) = e.sources(node)
-    e.launch(
-        "elementwise.scale",
-        node,
-        elementwise.scale,
-        _grid(node),
-        x=e.tensor(x),
-        out=e.tensor(node),
-        rows_at=e.rows_at(node),
-        width=row_width(node),
-        **strides(e, x=x, out=node),
-        factor=node.attrs.factor,
-        BLOCK=BLOCK,
-    )
+def _unary(op: str, kernel: Any) -> Emit:
+    def emit(e: Emitter, node: Node) -> None:
+        (x,) = e.sources(node)
+        e.launch(
+            f"elementwise.{op}",
+            node,
+            kernel,
+            _grid(node),
+            x=e.tensor(x),
+            out=e.tensor(node),
+            rows_at=e.rows_at(node),
+            width=row_width(node),
+            **strides(e, x=x, out=node),
+            **({"factor": node.attrs.factor} if op == "scale" else {}),
+            BLOCK=BLOCK,
+        )
+
+    return emit
 
 
 def strides(e: Emitter, **nodes: Node) -> dict[str, Any]:
@@ -63,5 +66,9 @@ def strides(e: Emitter, **nodes: Node) -> dict[str, Any]:
     return {f"{name}_stride": e.row_stride(node) // 4 for name, node in nodes.items()}
 
 
-SITES = ("elementwise.add", "elementwise.mul", "elementwise.scale")
-EMITTERS: dict[str, Emit] = {"add": _binary("add"), "mul": _binary("mul"), "scale": _scale}
+SITES = tuple(f"elementwise.{op}" for op in ("add", "mul", "swiglu", "scale", "silu"))
+EMITTERS: dict[str, Emit] = {
+    **{op: _binary(op) for op in ("add", "mul", "swiglu")},
+    "scale": _unary("scale", elementwise.scale),
+    "silu": _unary("silu", elementwise.silu),
+}

@@ -10,6 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from minfer_kernels.gpu.kernels.lanes import rounded_away
+
 F32, F16, Q8_0 = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 LAYOUTS = {"f32": 0, "f16": 1, "q8_0": 2}
 """The compile-time layout of each cell type."""
@@ -118,16 +120,3 @@ def quantize_blocks(values):
     inverse = tl.where(finite & (inverse.to(tl.int32, bitcast=True) < _INFINITY), inverse, 0.0)
     quants = rounded_away(tl.where(finite[:, None], values, 0.0) * inverse[:, None])
     return quants.to(tl.int8), tl.where(finite, stored, _NAN_F16).to(tl.int16)
-
-
-@triton.jit
-def rounded_away(x):
-    """float32 within a rounding of -127..127 to int32, halves away from zero.
-
-    The bounds also keep the compiler from fusing a product into the difference, which would round once instead of
-    twice. Twice what truncation leaves is exact, and 1 from a half on.
-    """
-    x = tl.minimum(tl.maximum(x, -127.0), 127.0)
-    whole = x.to(tl.int32)
-    rest = x - whole.to(tl.float32)
-    return whole + (rest + rest).to(tl.int32)
