@@ -16,7 +16,7 @@ from minfer_kernels.gpu.emitter import Emit, Emitter, most_rows
 from minfer_kernels.gpu.kernels import cells, rope
 from minfer_kernels.gpu.tables import computed_factors
 
-BLOCKS = 8
+BLOCKS = 16
 
 
 def _rope(e: Emitter, node: Node) -> None:

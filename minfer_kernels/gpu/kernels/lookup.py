@@ -66,7 +66,6 @@ CONFIGURATIONS = (
             {**_planes(name), **_OUT},
             {"K": WIDTH, "FORMAT": name, "PTX": True, "UNITS": 32},
             divisible=("quants", "high", "scales", "sub", "out", "out_stride"),
-            sampled=name == "Q6_K",
         )
         for name, layout in LAYOUTS.items()
         if layout.bits
