@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from minfer_kernels.gpu.emit import elementwise, kv, rope, rows
+from minfer_kernels.gpu.emit import copy, elementwise, kv, lookup, norm, quantize, rope
 from minfer_kernels.gpu.emitter import Emit, Refusal
 
-AREAS = (elementwise, kv, rope, rows)
+AREAS = (copy, elementwise, kv, lookup, norm, quantize, rope)
 
 EMITTERS: Mapping[str, Emit] = MappingProxyType({op: emit for area in AREAS for op, emit in area.EMITTERS.items()})
 REFUSALS: Mapping[str, Refusal] = MappingProxyType(

@@ -7,10 +7,9 @@ from typing import Any
 import triton
 
 from minfer_ir.graph import Node
+from minfer_kernels.gpu.emit.operands import BLOCK, strides
 from minfer_kernels.gpu.emitter import Emit, Emitter, most_rows, row_width
 from minfer_kernels.gpu.kernels import elementwise
-
-BLOCK = 1024
 
 
 def _grid(node: Node) -> tuple[int, int]:
@@ -59,11 +58,6 @@ def _unary(op: str, kernel: Any) -> Emit:
         )
 
     return emit
-
-
-def strides(e: Emitter, **nodes: Node) -> dict[str, Any]:
-    """`NAME_stride` of float32 values: elements between their rows."""
-    return {f"{name}_stride": e.row_stride(node) // 4 for name, node in nodes.items()}
 
 
 SITES = tuple(f"elementwise.{op}" for op in ("add", "mul", "swiglu", "scale", "silu"))

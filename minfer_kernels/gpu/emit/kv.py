@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 
 from minfer_ir.graph import Node
-from minfer_kernels.gpu.emit.elementwise import strides
+from minfer_kernels.gpu.emit.operands import strides
 from minfer_kernels.gpu.emitter import Emit, Emitter, most_rows
 from minfer_kernels.gpu.kernels import cells, kv_store
 

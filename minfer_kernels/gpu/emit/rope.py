@@ -10,8 +10,8 @@ import triton
 from minfer_ir.graph import Node
 from minfer_ir.ops.fused_rope import plain_rope
 from minfer_ir.ops.rope import RopeAttrs
-from minfer_kernels.gpu.emit.elementwise import strides
-from minfer_kernels.gpu.emit.rows import head_tile
+from minfer_kernels.gpu.emit.norm import head_tile
+from minfer_kernels.gpu.emit.operands import strides
 from minfer_kernels.gpu.emitter import Emit, Emitter, most_rows
 from minfer_kernels.gpu.kernels import cells, rope
 from minfer_kernels.gpu.tables import computed_factors
