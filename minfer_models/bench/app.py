@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from minfer_models.bench.ab.command import ab
 from minfer_models.bench.default_command import DefaultCommand
+from minfer_models.bench.neighbour.command import neighbour
 from minfer_models.bench.peer.command import peer
 from minfer_models.bench.roofline.command import roofline
 from minfer_models.bench.throughput.command import throughput
@@ -16,7 +17,14 @@ app = application(
     "line; 3 a difference was found; 130 Ctrl-C.",
 )
 app.info.cls = DefaultCommand
-for name, command in (("throughput", throughput), ("ab", ab), ("peer", peer), ("roofline", roofline)):
+COMMANDS = (
+    ("throughput", throughput),
+    ("ab", ab),
+    ("peer", peer),
+    ("roofline", roofline),
+    ("neighbour", neighbour),
+)
+for name, command in COMMANDS:
     app.command(name, hidden=name == "throughput")(reported("minfer-bench")(command))
 
 

@@ -33,6 +33,8 @@ class EngineChoices:
     isa: str | None = None
     chunk: int | None = None
     backend: str = "cpu"
+    threads_fixed: bool = True
+    """A number is that of its threads, whatever else runs meanwhile."""
 
     def __post_init__(self) -> None:
         if self.isa is not None and self.isa not in ISAS:
@@ -93,8 +95,7 @@ def context_of(path: Path, choices: EngineChoices) -> int:
 def load_timed(path: Path, choices: EngineChoices, progress: Progress) -> tuple[LLM, Loaded]:
     """An engine on the model at `path`, and what loading it took."""
     settings = Settings.from_env()
-    if hasattr(settings, "threads_fixed"):  # a number is that of its threads, whatever else runs meanwhile
-        settings = replace(settings, threads_fixed=True)
+    settings = replace(settings, threads_fixed=choices.threads_fixed)
     settings = settings if choices.isa is None else replace(settings, isa=choices.isa)
     warn_of_threads(choices.threads or settings.threads)
     compiled = _Compiled(progress)

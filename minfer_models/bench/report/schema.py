@@ -18,6 +18,7 @@ REPORTS = {
     "ab": "minfer_models.bench.ab.report:AbReport",
     "peer": "minfer_models.bench.peer.report:PeerReport",
     "roofline": "minfer_models.bench.roofline.report:RooflineReport",
+    "neighbour": "minfer_models.bench.neighbour.report:NeighbourReport",
 }
 """Every kind of report and its dataclass. A new subcommand adds a line."""
 
