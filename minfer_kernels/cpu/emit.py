@@ -13,8 +13,8 @@ from minfer_ir.ops.fused_rope import plain_rope
 from minfer_ir.ops.rope import RopeAttrs
 from minfer_kernels.cpu.emitter import Emitter, row_width
 from minfer_kernels.cpu.kernels.parts.attention_scratch import attention_scratch_bytes, most_blocks, shared_bytes
-from minfer_kernels.cpu.kernels.parts.tile_scratch import TILE_BYTES
-from minfer_kernels.cpu.runner.tape import Place
+from minfer_kernels.cpu.kernels.parts.tile_scratch import TILE_BYTES, UNIT
+from minfer_kernels.cpu.runner.tape import Place, Stretch
 from minfer_kernels.cpu.weights.layouts import get_rows_kernel, matmul_kernel, packed_rows_kernel, packing
 from minfer_kernels.cpu.weights.pack_program import unpack_program
 from minfer_kernels.cpu.weights.packing import PackedWeight
@@ -115,7 +115,8 @@ def _matmul(e: Emitter, node: Node) -> None:
     packed, w = _packed(e, weight)
     operands = _rows(e, node, x=x)
     del operands["width"]
-    e.call(matmul_kernel(packed.layout), node, **operands, w=w, n=packed.n, k=packed.k)
+    shared = _shared(packed, packed.layout.rows)
+    e.call(matmul_kernel(packed.layout), node, weights=shared, **operands, w=w, n=packed.n, k=packed.k)
 
 
 def _packed(e: Emitter, weight: Node) -> tuple[PackedWeight, Place]:
@@ -125,12 +126,19 @@ def _packed(e: Emitter, weight: Node) -> tuple[PackedWeight, Place]:
     return packed, Place(packed.address, e.weight_text(weight))
 
 
+def _shared(packed: PackedWeight, rows: int) -> Stretch:
+    """The weight as threads share it, in units of `rows`."""
+    layout = packed.layout
+    return Stretch(packed.address, -(-packed.n // rows), rows // layout.rows * layout.group_bytes(packed.k))
+
+
 def _matmul_add(e: Emitter, node: Node) -> None:
     x, weight, y = e.sources(node)
     packed, w = _packed(e, weight)
     operands = {**_rows(e, node, x=x, y=y), "w": w, "n": packed.n, "k": packed.k}
     del operands["width"]
-    e.call(f"fused_matmul.add[{packing(packed.layout)}]", node, **operands, scratch=e.scratch(TILE_BYTES))
+    kernel, scratch = f"fused_matmul.add[{packing(packed.layout)}]", e.scratch(TILE_BYTES)
+    e.call(kernel, node, weights=_shared(packed, UNIT), **operands, scratch=scratch)
 
 
 def _matmul_swiglu(e: Emitter, node: Node) -> None:
@@ -139,8 +147,13 @@ def _matmul_swiglu(e: Emitter, node: Node) -> None:
     operands = {**_rows(e, node, x=x), "gate": gate_at, "up": up_at, "n": gate.n, "k": gate.k}
     del operands["width"]
     packed = packing(gate.layout)
-    kernel = f"swiglu[{packed}]" if node.op == "matmul_swiglu" else f"swiglu_quantize[{packed},{block_of(node)}]"
-    e.call(f"fused_matmul.{kernel}", node, **operands, scratch=e.scratch(TILE_BYTES))
+    if node.op == "matmul_swiglu":
+        kernel, rows = f"swiglu[{packed}]", UNIT
+    else:
+        rows = block_of(node)
+        kernel = f"swiglu_quantize[{packed},{rows}]"
+    shared, scratch = _shared(gate, rows), e.scratch(TILE_BYTES)
+    e.call(f"fused_matmul.{kernel}", node, weights=shared, **operands, scratch=scratch)
 
 
 def _get_rows(e: Emitter, node: Node) -> None:
@@ -276,12 +289,15 @@ def _projection(e: Emitter, node: Node) -> None:
         **_rope_operands(e, node, named),
         "scratch": e.scratch(TILE_BYTES),
     }
+    takes_heads = rotates and (before == "norm" or node.attrs.pairs == "neox")
+    shared = _shared(packed, node.attrs.heads[2] if takes_heads else UNIT)
     if "region" in named:
         constants.append(named["region"].type.dtype.name)
-        e.call(f"projection.cells[{','.join(constants)}]", node, **operands, **_cell_operands(e, named, x))
+        kernel, places = f"projection.cells[{','.join(constants)}]", _cell_operands(e, named, x)
     else:
-        rows = {"out": e.at(node), "out_stride": e.stride(node, 0), "rows_at": e.rows_at(node)}
-        e.call(f"projection.rows[{','.join(constants)}]", node, **operands, **rows)
+        kernel = f"projection.rows[{','.join(constants)}]"
+        places = {"out": e.at(node), "out_stride": e.stride(node, 0), "rows_at": e.rows_at(node)}
+    e.call(kernel, node, weights=shared, **operands, **places)
 
 
 def _kv_store(e: Emitter, node: Node) -> None:

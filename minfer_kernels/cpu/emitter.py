@@ -13,7 +13,7 @@ from minfer_ir.memory.hazards import Accesses, OpenCalls, accesses_of, all_bytes
 from minfer_ir.ops.rope import RopeAttrs
 from minfer_ir.runtime.backend import Binding
 from minfer_ir.runtime.host import HostBuffers
-from minfer_kernels.cpu.runner.tape import Place, Tape, TapeBuilder
+from minfer_kernels.cpu.runner.tape import NOTHING, Place, Stretch, Tape, TapeBuilder
 from minfer_kernels.cpu.weights.held import CpuWeight
 
 RopeTables = Callable[[RopeAttrs, int | None], NDArray[np.float32]]
@@ -41,11 +41,11 @@ class Emitter:
         self._counts: dict[int, NDArray[np.int32]] = {}
         self.length = 0
 
-    def call(self, kernel: str, node: Node, **operands: int | float) -> None:
+    def call(self, kernel: str, node: Node, *, weights: Stretch = NOTHING, **operands: int | float) -> None:
         """Append one kernel call for `node`; a barrier before it where a call since the last one touches its bytes."""
         if self._open.must_wait(self._accesses(node)):
             self._tape.meet()
-        self._tape.emit(kernel, barrier=False, label=node.name, **operands)
+        self._tape.emit(kernel, barrier=False, label=node.name, weights=weights, **operands)
         self.length += 1
 
     def _accesses(self, node: Node) -> Accesses:

@@ -18,7 +18,7 @@ from cpu_harness import BEST, CACHE, Array, Runner
 from minfer_kernels.cpu.compiler.features import HostFeatures, Isa, Machine
 from minfer_kernels.cpu.compiler.library import KernelLibrary
 from minfer_kernels.cpu.runner.cores import cpu_quota, default_threads
-from minfer_kernels.cpu.runner.tape import Tape, TapeBuilder
+from minfer_kernels.cpu.runner.tape import NOTHING, Stretch, Tape, TapeBuilder
 from minfer_kernels.cpu.runner.threads import ThreadPool, waiting_of
 
 Cpu = Mapping[Isa, Runner]
@@ -28,7 +28,7 @@ ROWS, WIDTH = 48, 16
 class Ring:
     """Two buffers of rows; each instruction adds the row before to a constant, so every thread needs the others'."""
 
-    def __init__(self, library: KernelLibrary, instructions: int) -> None:
+    def __init__(self, library: KernelLibrary, instructions: int, weights: Stretch = NOTHING) -> None:
         self.buffers = np.zeros((2, ROWS + 1, WIDTH), np.float32)
         self.one = np.ones(WIDTH, np.float32)
         self.rows = np.array([ROWS], np.int32)
@@ -38,6 +38,7 @@ class Ring:
             builder.emit(
                 "elementwise.add", x=source.ctypes.data, y=self.one.ctypes.data, out=target[1:].ctypes.data,
                 rows_at=self.rows.ctypes.data, width=WIDTH, x_stride=4 * WIDTH, y_stride=0, out_stride=4 * WIDTH,
+                weights=weights,
             )  # fmt: skip
         self.tape: Tape = builder.build()
 
@@ -53,9 +54,11 @@ class Ring:
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 5])
-def test_every_instruction_sees_all_of_the_one_before(cpu: Cpu, n_threads: int) -> None:
+@pytest.mark.parametrize("weights", [NOTHING, Stretch(64, 1 << 20, 4096)], ids=["nothing ahead", "no memory ahead"])
+def test_every_instruction_sees_all_of_the_one_before(cpu: Cpu, n_threads: int, weights: Stretch) -> None:
+    """Also while threads that wait ask for weights; asking reads nothing, so an address without memory does no harm."""
     n = 1000
-    ring = Ring(cpu[BEST].library, n)
+    ring = Ring(cpu[BEST].library, n, weights)
     with ThreadPool(cpu[BEST].library, n_threads) as pool:
         for _ in range(2):
             ring.reset()

@@ -12,7 +12,7 @@ from minfer_kernels.cpu.kernels.norm import add_row
 from minfer_kernels.cpu.kernels.parts.lanes import swiglu_lanes
 from minfer_kernels.cpu.kernels.parts.product_tiles import tile_filler, tile_tokens
 from minfer_kernels.cpu.kernels.parts.rows import ceil_div, first_item
-from minfer_kernels.cpu.kernels.parts.tile_scratch import TILE_BYTES
+from minfer_kernels.cpu.kernels.parts.tile_scratch import TILE_BYTES, UNIT
 from minfer_kernels.cpu.kernels.quantize import gated, row_writer
 from minfer_kernels.cpu.simd import (
     inline,
@@ -23,9 +23,6 @@ from minfer_kernels.cpu.simd import (
     store_f32x8,
     store_f32x8_partial,
 )
-
-# Output rows of a unit where nothing needs more: whole groups of every layout, few enough to share out evenly.
-UNIT = 16
 
 
 @kernel_family

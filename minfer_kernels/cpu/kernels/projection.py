@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from minfer_kernels.cpu.compiler.kernel import F32, Int, Kernel, Ptr, kernel, kernel_family
-from minfer_kernels.cpu.kernels.fused_matmul import UNIT
 from minfer_kernels.cpu.kernels.norm import add_row, norm_row
 from minfer_kernels.cpu.kernels.parts.cell_rows import cell_writer
 from minfer_kernels.cpu.kernels.parts.product_tiles import tile_filler, tile_tokens
 from minfer_kernels.cpu.kernels.parts.rows import ceil_div, first_item
-from minfer_kernels.cpu.kernels.parts.tile_scratch import TILE_BYTES
+from minfer_kernels.cpu.kernels.parts.tile_scratch import TILE_BYTES, UNIT
 from minfer_kernels.cpu.kernels.rope import copy_elements, rotation
 from minfer_kernels.cpu.simd import inline, larger, load_i32, smaller
 

@@ -1,6 +1,6 @@
 """Tapes: programs of kernel calls, as data that native threads walk without Python.
 
-An instruction is three int64: kernel address, argument block address, and whether all threads meet after it.
+`minfer_kernels.cpu.runner.instruction` says what an instruction's words are.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import index
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer_kernels.cpu.compiler.kernel import Operand
 from minfer_kernels.cpu.compiler.library import KernelLibrary, LoadedKernel
+from minfer_kernels.cpu.runner.instruction import INSTRUCTION_BYTES
 
 
 class Place(int):
@@ -30,14 +32,29 @@ class Place(int):
         return place
 
 
+class Stretch(NamedTuple):
+    """Memory that the threads of a call read once, each its own items: `items` times `item_bytes` from `address` on."""
+
+    address: int
+    items: int
+    item_bytes: int
+
+
+NOTHING = Stretch(0, 0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One kernel call: operand values by name, in the kernel's order; `label` says what it computes."""
+    """One kernel call: operand values by name, in the kernel's order; `label` says what it computes.
+
+    `weights` are those that it reads first, if any.
+    """
 
     kernel: str
     operands: Mapping[str, int | float]
     barrier: bool
     label: str
+    weights: Stretch = NOTHING
 
 
 class Tape:
@@ -49,10 +66,12 @@ class Tape:
         words = [_words(kernels[i.kernel].operands, i.operands) for i in instructions]
         offsets = np.cumsum([0, *(len(block) for block in words)])
         self._blocks = np.array([word for block in words for word in block], np.int64)
-        self._program = np.empty((len(instructions), 3), np.int64)
-        for row, instruction, offset in zip(self._program, instructions, offsets, strict=False):
+        self._program = np.zeros((len(instructions), INSTRUCTION_BYTES // 8), np.int64)
+        ahead = _weights_ahead(instructions)
+        for row, instruction, offset, weights in zip(self._program, instructions, offsets, ahead, strict=False):
             block = self._blocks.ctypes.data + 8 * int(offset)
-            row[:] = kernels[instruction.kernel].address, block, instruction.barrier
+            row[:3] = kernels[instruction.kernel].address, block, instruction.barrier
+            row[3:6] = weights
 
     @cached_property
     def address(self) -> int:
@@ -64,7 +83,7 @@ class Tape:
 
     @property
     def program(self) -> NDArray[np.int64]:
-        """The instructions as the walker reads them, `[n, 3]` int64."""
+        """The instructions as the walker reads them, `[n, INSTRUCTION_BYTES / 8]` int64."""
         return self._program
 
     def listing(self, start: int = 0, stop: int | None = None) -> list[str]:
@@ -80,15 +99,24 @@ class TapeBuilder:
         self._library = library
         self._instructions: list[Instruction] = []
 
-    def emit(self, kernel: str, *, barrier: bool = True, label: str = "", **operands: int | float) -> None:
+    def emit(
+        self,
+        kernel: str,
+        *,
+        barrier: bool = True,
+        label: str = "",
+        weights: Stretch = NOTHING,
+        **operands: int | float,
+    ) -> None:
         """Append a call of `kernel`; TypeError when the operands are not exactly the kernel's.
 
-        With `barrier=False` the next instruction may start on one thread before this one ends on another.
+        With `barrier=False` the next instruction may start on one thread before this one ends on another. `weights`
+        are those that the call reads first: threads that wait before it ask for them.
         """
         declared = self._library.operands(kernel)
         _check_operands(kernel, declared, operands)
         ordered = {o.name: operands[o.name] for o in declared}
-        self._instructions.append(Instruction(kernel, ordered, barrier, label))
+        self._instructions.append(Instruction(kernel, ordered, barrier, label, weights))
 
     def meet(self) -> None:
         """Make all threads meet after the last call so far."""
@@ -98,6 +126,15 @@ class TapeBuilder:
     def build(self) -> Tape:
         """The tape; compiles the kernels that are not cached yet."""
         return Tape(self._instructions, self._library.load(i.kernel for i in self._instructions))
+
+
+def _weights_ahead(instructions: list[Instruction]) -> list[Stretch]:
+    """For each instruction the weights that are read first behind it."""
+    found, weights = list[Stretch](), NOTHING
+    for instruction in reversed(instructions):
+        found.append(weights)
+        weights = weights if instruction.weights is NOTHING else instruction.weights
+    return found[::-1]
 
 
 def _check_operands(kernel: str, declared: tuple[Operand, ...], given: Mapping[str, int | float]) -> None:

@@ -103,8 +103,16 @@ class TimedTape:
 
     def _build(self, library: KernelLibrary) -> Tape:
         builder, base, step = TapeBuilder(library), self._times.ctypes.data, self._times.strides[0]
-        for index, (kernel, arguments, barrier) in enumerate(self.tape.program.tolist()):
+        calls = zip(self.tape.program[:, :3].tolist(), self.tape.instructions, strict=True)
+        for index, ((kernel, arguments, barrier), instruction) in enumerate(calls):
             place: dict[str, Any] = {"times": base + 16 * index, "thread_bytes": step}
-            builder.emit("clock.timed", called=kernel, arguments=arguments, **place, barrier=bool(barrier))
+            builder.emit(
+                "clock.timed",
+                called=kernel,
+                arguments=arguments,
+                **place,
+                barrier=bool(barrier),
+                weights=instruction.weights,
+            )
         builder.emit("clock.now", times=base + 16 * len(self.tape), thread_bytes=step, barrier=False)
         return builder.build()
