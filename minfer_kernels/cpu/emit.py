@@ -116,7 +116,7 @@ def _matmul(e: Emitter, node: Node) -> None:
     operands = _rows(e, node, x=x)
     del operands["width"]
     shared = _shared(packed, packed.layout.rows)
-    e.call(matmul_kernel(packed.layout), node, weights=shared, **operands, w=w, n=packed.n, k=packed.k)
+    e.call(matmul_kernel(packed.layout), node, shared, **operands, w=w, n=packed.n, k=packed.k)
 
 
 def _packed(e: Emitter, weight: Node) -> tuple[PackedWeight, Place]:
@@ -138,7 +138,7 @@ def _matmul_add(e: Emitter, node: Node) -> None:
     operands = {**_rows(e, node, x=x, y=y), "w": w, "n": packed.n, "k": packed.k}
     del operands["width"]
     kernel, scratch = f"fused_matmul.add[{packing(packed.layout)}]", e.scratch(TILE_BYTES)
-    e.call(kernel, node, weights=_shared(packed, UNIT), **operands, scratch=scratch)
+    e.call(kernel, node, _shared(packed, UNIT), **operands, scratch=scratch)
 
 
 def _matmul_swiglu(e: Emitter, node: Node) -> None:
@@ -153,7 +153,7 @@ def _matmul_swiglu(e: Emitter, node: Node) -> None:
         rows = block_of(node)
         kernel = f"swiglu_quantize[{packed},{rows}]"
     shared, scratch = _shared(gate, rows), e.scratch(TILE_BYTES)
-    e.call(f"fused_matmul.{kernel}", node, weights=shared, **operands, scratch=scratch)
+    e.call(f"fused_matmul.{kernel}", node, shared, **operands, scratch=scratch)
 
 
 def _get_rows(e: Emitter, node: Node) -> None:
@@ -297,7 +297,7 @@ def _projection(e: Emitter, node: Node) -> None:
     else:
         kernel = f"projection.rows[{','.join(constants)}]"
         places = {"out": e.at(node), "out_stride": e.stride(node, 0), "rows_at": e.rows_at(node)}
-    e.call(kernel, node, weights=shared, **operands, **places)
+    e.call(kernel, node, shared, **operands, **places)
 
 
 def _kv_store(e: Emitter, node: Node) -> None:

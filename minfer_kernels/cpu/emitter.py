@@ -41,7 +41,7 @@ class Emitter:
         self._counts: dict[int, NDArray[np.int32]] = {}
         self.length = 0
 
-    def call(self, kernel: str, node: Node, *, weights: Stretch = NOTHING, **operands: int | float) -> None:
+    def call(self, kernel: str, node: Node, weights: Stretch = NOTHING, /, **operands: int | float) -> None:
         """Append one kernel call for `node`; a barrier before it where a call since the last one touches its bytes."""
         if self._open.must_wait(self._accesses(node)):
             self._tape.meet()

@@ -14,7 +14,7 @@ from cpu_harness import BEST, Runner
 from minfer_kernels.cpu.compiler.features import Isa
 from minfer_kernels.cpu.compiler.library import KernelLibrary
 from minfer_kernels.cpu.runner.instruction import BARRIER, ITEM_BYTES, ITEMS, WEIGHTS
-from minfer_kernels.cpu.runner.tape import Place, Stretch, TapeBuilder
+from minfer_kernels.cpu.runner.tape import NOTHING, Place, Stretch, TapeBuilder
 
 Cpu = Mapping[Isa, Runner]
 
@@ -98,8 +98,8 @@ def test_an_empty_tape_runs(cpu: Cpu) -> None:
 def test_an_instruction_says_which_weights_are_read_first_behind_it(library: KernelLibrary) -> None:
     first, second = Stretch(1 << 20, 3, 640), Stretch(1 << 21, 7, 64)
     builder = TapeBuilder(library)
-    for weights in ({}, {"weights": first}, {"weights": second}, {}, {}):
-        builder.emit("elementwise.scale", **scale_operands(), **weights)
+    for weights in (NOTHING, first, second, NOTHING, NOTHING):
+        builder.emit("elementwise.scale", weights=weights, **scale_operands())
     program = builder.build().program
     words = [WEIGHTS // 8, ITEMS // 8, ITEM_BYTES // 8]
     assert program[:, words].tolist() == [[*first], [*second], [0, 0, 0], [0, 0, 0], [0, 0, 0]]
