@@ -11,6 +11,7 @@ from minfer_ir.graph import Graph
 from minfer_ir.params import DevicePlan
 from minfer_ir.runtime.backend import Backend
 from minfer_ir.runtime.probe import Probe
+from minfer_ir.runtime.resources import call_sites
 from minfer_kernels.cpu.backend import CpuBackend
 from minfer_models.backends import make_backends
 from minfer_models.engine import Engine, EngineOptions, Logits, Model, TokenSequence
@@ -151,7 +152,7 @@ def load(
         _close(made if backends is None else ())
         opened.file.close()
         raise
-    return LLM(Engine(opened, made, options, Probe(settings.test_call_fail), on_weight), tokenizer)
+    return LLM(Engine(opened, made, options, Probe(settings.test_call_fail, call_sites(made)), on_weight), tokenizer)
 
 
 def _expect_weights(backends: Sequence[Backend], model: Model, budget: int | None) -> None:

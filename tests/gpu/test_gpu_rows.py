@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,14 @@ from minfer_ir.ops import OPS
 from minfer_ir.ops.rope import RopeAttrs, RopeScaling, rope_table
 from minfer_ir.opspec import attrs_from_json
 from minfer_ir.runtime.backend import Binding, BufRef, Split
+from minfer_ir.runtime.probe import Probe
 from minfer_ir.testing.op_matrix import run_variant
 from minfer_ir.testing.strategies import generators
 from minfer_ir.testing.variants import Variant
 from minfer_ir.types import TensorType
-from minfer_kernels.gpu.backend import GpuBackend
-from minfer_kernels.gpu.kernels import elementwise, norm, quantize
+from minfer_kernels.gpu.backend import CALL_SITES, GpuBackend
+from minfer_kernels.gpu.kernels import elementwise, lookup, norm, quantize
+from minfer_kernels.gpu.moves import copy_cells
 from minfer_kernels.gpu.tables import RopeTables
 
 CPU = torch.device("cpu")
@@ -192,6 +195,26 @@ def test_permuted_values_become_contiguous(backend: GpuBackend, case: Any) -> No
     b = GraphBuilder()
     b.output(b.contiguous(b.permute(b.input(key="x", shape=values.shape, dtype="f32", rows="token"), axes=axes)))
     assert np.array_equal(run(backend, b.build(), {"x": values}), values.transpose(axes))
+
+
+def test_tables_may_hold_more_than_two_to_the_31_elements(tmp_path: Path) -> None:
+    """A sparse file of which two rows exist."""
+    rows, width = (1 << 21) + 2, 1024
+    table = np.memmap(tmp_path / "table", np.float16, "w+", shape=(rows, width))
+    table[1], table[rows - 1] = 3.0, 5.0
+    out, ids = torch.zeros(2, width), torch.tensor([rows - 1, 1], dtype=torch.int32)
+    grid, n = (2, 1), torch.tensor([2], dtype=torch.int32)
+    lookup.floats[grid](torch.from_numpy(table), ids, out, n, width, width, width, BLOCK=1024)
+    assert out.tolist() == [[5.0] * width, [3.0] * width]
+
+
+def test_regions_may_hold_more_than_two_to_the_31_bytes(tmp_path: Path) -> None:
+    cells, row_bytes = (1 << 21) + 9, 1030
+    region = np.memmap(tmp_path / "region", np.uint8, "w+", shape=(cells, row_bytes))
+    region[7], region[cells - 1] = 9, 4
+    copy_cells(torch.from_numpy(region), [(7, cells - 2, 1), (cells - 1, 3, 1)], Probe((), CALL_SITES))
+    assert (region[cells - 2] == 9).all()
+    assert (region[3] == 4).all()
 
 
 def test_what_no_program_holds_is_refused(backend: GpuBackend) -> None:
