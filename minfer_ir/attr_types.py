@@ -52,6 +52,8 @@ def revive(attrs: type[Any], values: Mapping[str, Any], path: str = "") -> Any:
 
 def convert(hint: Any, value: Any, path: str) -> Any:
     """`value` as the type that `hint` declares; raises AttrError when it isn't one."""
+    if type(value) is hint:
+        return value
     try:
         return _convert(hint, value, path)
     except (TypeError, ValueError, OverflowError) as error:

@@ -11,7 +11,7 @@ from typing import Any
 
 from minfer_ir.graph import Graph, GraphError, Node, make_alias
 from minfer_ir.ops import OPS
-from minfer_ir.opspec import Op, OpError, attrs_from_json
+from minfer_ir.opspec import Op, OpError, attrs_from_json, checked
 
 
 class GraphBuilder:
@@ -65,7 +65,7 @@ class GraphBuilder:
         values = attrs_from_json(spec, attrs)
         if spec.effect == "leaf" and (spec.name, values) in self._leaves:
             return self._leaves[spec.name, values]
-        kind = spec.check(values, [s.type for s in sources])
+        kind = checked(spec, values, tuple([s.type for s in sources]))
         view = None
         if spec.effect == "view":
             view = make_alias(spec, values, sources[0])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from minfer_ir.ops import op_named
-from minfer_ir.opspec import Op, OpError
+from minfer_ir.opspec import Op, OpError, checked
 from minfer_ir.types import Strides, TensorType
 
 
@@ -70,6 +70,10 @@ class Node:
                 return source
         raise KeyError(f"{self.name} ({self.op}) has no operand {name!r}")
 
+    def on(self, backend: str) -> Node:
+        """The same node, given to `backend`."""
+        return Node(self.id, self.name, self.op, self.sources, self.type, self.attrs, self.block, backend, self.view)
+
     def is_leaf(self) -> bool:
         """True for inputs, weights and KV regions."""
         return self.spec.effect == "leaf"
@@ -106,6 +110,14 @@ class Graph:
             for source in dict.fromkeys(node.sources):
                 users[source].append(node.id)
         return {k: tuple(v) for k, v in users.items()}
+
+    @cached_property
+    def by_op(self) -> Mapping[str, tuple[Node, ...]]:
+        """The nodes of every op that occurs, in order."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            found.setdefault(node.op, []).append(node)
+        return {op: tuple(nodes) for op, nodes in found.items()}
 
     @cached_property
     def by_name(self) -> Mapping[str, Node]:
@@ -194,18 +206,12 @@ def _verify_node(graph: Graph, index: int, node: Node, seen: set[str]) -> None:
     if late := [s for s in node.sources if not 0 <= s < index]:
         raise GraphError(f"{node} reads {late}, which don't come before it", node)
     try:
-        inferred = _inferred(node.spec, node.attrs, tuple([graph[s].type for s in node.sources]))
+        inferred = checked(node.spec, node.attrs, tuple([graph[s].type for s in node.sources]))
     except OpError as error:
         raise GraphError(f"{node}: {error}", node) from None
     if inferred != node.type:
         raise GraphError(f"{node} is declared {node.type}, its op gives {inferred}", node)
     _verify_view(graph, node)
-
-
-@lru_cache(4096)
-def _inferred(spec: Op, attrs: Any, operands: tuple[TensorType, ...]) -> TensorType:
-    """`spec.check`: the blocks of a model repeat each other, and passes check what earlier ones did."""
-    return spec.check(attrs, operands)
 
 
 def _verify_view(graph: Graph, node: Node) -> None:
@@ -219,6 +225,8 @@ def _verify_view(graph: Graph, node: Node) -> None:
 
 
 def _stable_order(nodes: Sequence[Node], by_id: Mapping[int, Node]) -> list[Node]:
+    if _is_in_order(nodes, by_id):
+        return list(nodes)
     position = {n.id: i for i, n in enumerate(nodes)}
     needs = _dependencies(nodes, by_id)
     waiting = {i: len(before) for i, before in needs.items()}
@@ -239,6 +247,20 @@ def _stable_order(nodes: Sequence[Node], by_id: Mapping[int, Node]) -> list[Node
     if len(order) < len(nodes):
         raise GraphError(f"the graph has a cycle: {_cycle(nodes, needs, {n.id for n in order})}")
     return order
+
+
+def _is_in_order(nodes: Sequence[Node], by_id: Mapping[int, Node]) -> bool:
+    """Whether everything a node waits for stands before it, which most rewrites leave as it was."""
+    seen, overwritten = set[int](), set[int]()
+    for node in nodes:
+        if not seen.issuperset(node.sources):
+            return False
+        if overwritten and any(_unviewed(by_id, source) in overwritten for source in node.sources):
+            return False
+        if node.spec.effect == "writes_kv":
+            overwritten.add(_unviewed(by_id, _written_source(node)))
+        seen.add(node.id)
+    return True
 
 
 def _dependencies(nodes: Sequence[Node], by_id: Mapping[int, Node]) -> dict[int, set[int]]:
@@ -291,5 +313,5 @@ def _renumber(node: Node, new_id: Mapping[int, int]) -> Node:
     number, sources = new_id[node.id], tuple([new_id[s] for s in node.sources])
     if number == node.id and sources == node.sources:
         return node
-    view = replace(node.view, source=new_id[node.view.source]) if node.view else None
+    view = ViewAlias(new_id[node.view.source], node.view.offset, node.view.strides) if node.view else None
     return Node(number, node.name, node.op, sources, node.type, node.attrs, node.block, node.backend, view)

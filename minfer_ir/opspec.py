@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import numpy as np
@@ -159,6 +159,12 @@ class Op(ABC):
             bind_dims(self.name, slot, actual.shape, bound)
             bind_rows(self.name, slot, actual.rows, rows)
         return self.infer(attrs, *operands)
+
+
+@lru_cache(4096)
+def checked(op: Op, attrs: Any, operands: tuple[TensorType, ...]) -> TensorType:
+    """`op.check`, remembered: the blocks of a model repeat each other, and passes check what earlier ones did."""
+    return op.check(attrs, operands)
 
 
 class FusedOp(Op):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ from minfer_models.settings import Settings
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+MOST_COMPILING = 4
+"""Each takes some 200 MB meanwhile, and the longest kernel is a sixth of the work."""
 ENTRY_POINTS = "minfer.backends"
 """The entry point group: each names a callable without arguments that makes a Backend."""
 
@@ -29,7 +32,12 @@ BUILT_IN = ("cpu", "numpy")
 def kernel_library(settings: Settings, isa: str, on_compile: OnCompile | None = None) -> KernelLibrary:
     """The CPU kernels for `isa` ("auto": the host's best), cached under the settings' cache folder."""
     chosen = None if isa == "auto" else Isa(isa)
-    return KernelLibrary(chosen, settings.cache_dir / "kernels", on_compile)
+    return KernelLibrary(chosen, settings.cache_dir / "kernels", on_compile, compile_processes())
+
+
+def compile_processes() -> int:
+    """How many processes compile at once; 0: this one does, where pipes can't be waited for."""
+    return 0 if sys.platform == "win32" else min(MOST_COMPILING, default_threads())
 
 
 def backend_names() -> list[str]:

@@ -14,6 +14,7 @@ from minfer_ir.runtime.probe import Probe
 from minfer_ir.runtime.resources import call_sites
 from minfer_kernels.cpu.backend import CpuBackend
 from minfer_models.backends import make_backends
+from minfer_models.background import Background
 from minfer_models.engine import Engine, EngineOptions, Logits, Model, TokenSequence
 from minfer_models.engine.sequence import token_array
 from minfer_models.generation import Generation
@@ -147,12 +148,24 @@ def load(
     try:
         made += backends if backends is not None else make_backends(options, settings, on_compile)
         _expect_weights(made, opened, budget)
-        tokenizer = Tokenizer.from_metadata(opened.file.metadata)
     except BaseException:
         _close(made if backends is None else ())
         opened.file.close()
         raise
-    return LLM(Engine(opened, made, options, Probe(settings.test_call_fail, call_sites(made)), on_weight), tokenizer)
+    # Made while native code packs the weights: it takes as long, and is all Python.
+    tokenizer = Background(lambda: Tokenizer.from_metadata(opened.file.metadata))
+
+    def take_in(name: str, nbytes: int) -> None:
+        tokenizer.start()
+        if on_weight is not None:
+            on_weight(name, nbytes)
+
+    engine = Engine(opened, made, options, Probe(settings.test_call_fail, call_sites(made)), take_in)
+    try:
+        return LLM(engine, tokenizer.result())
+    except BaseException:
+        engine.close()
+        raise
 
 
 def _expect_weights(backends: Sequence[Backend], model: Model, budget: int | None) -> None:

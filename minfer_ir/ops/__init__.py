@@ -49,6 +49,7 @@ FUSED: Mapping[str, FusedOp] = MappingProxyType({n: op for n, op in OPS.items() 
 
 def op_named(name: str) -> Op:
     """The declaration of op `name`; raises OpError listing the known ones."""
-    if name not in OPS:
-        raise OpError(f"unknown op {name!r}; known: {', '.join(OPS)}")
-    return OPS[name]
+    try:
+        return OPS[name]
+    except KeyError:
+        raise OpError(f"unknown op {name!r}; known: {', '.join(OPS)}") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from minfer_ir.graph import Graph, Node
 from minfer_ir.passes.base import Lowering, LoweringError
@@ -38,7 +38,7 @@ class Assign:
             if node.id not in chosen:
                 readers = (chosen[u] for u in graph.users[node.id] if u in chosen)
                 chosen[node.id] = next(readers, state.params.devices.order[0])
-        return state.with_graph(graph.rewrite(lambda n: replace(n, backend=chosen[n.id])))
+        return state.with_graph(graph.rewrite(lambda n: n.on(chosen[n.id])))
 
 
 def _check_plan(state: Lowering) -> None:

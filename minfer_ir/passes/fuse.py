@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from minfer_ir.graph import Graph, GraphError
+from minfer_ir.graph import Graph, GraphError, Node
 from minfer_ir.ops import FUSED
-from minfer_ir.opspec import FusedOp, OpError, attrs_from_json
+from minfer_ir.opspec import FusedOp, OpError, attrs_from_json, checked
 from minfer_ir.passes.base import Lowering
 from minfer_ir.passes.concat import CONCAT_SWITCH, concat_matmuls
 from minfer_ir.passes.legalize import refusal
-from minfer_ir.passes.pattern import Match, find, patterns_of
+from minfer_ir.passes.pattern import Match, Pattern, find, patterns_of
 from minfer_ir.passes.rewriter import Rewriter
 from minfer_ir.runtime.backend import Backend
 
@@ -54,8 +54,9 @@ def fuse_one(graph: Graph, name: str, state: Lowering) -> Graph:
 
 def _disjoint_matches(graph: Graph, name: str, state: Lowering) -> list[Match]:
     """Legal matches that the backend can run, first come first served, no node in two of them."""
-    patterns, taken, found = patterns_of(name), set[int](), list[Match]()
-    for node in graph:
+    taken, found = set[int](), list[Match]()
+    patterns = [p for p in patterns_of(name) if p.ops <= graph.by_op.keys()]
+    for node in _anchors(patterns, graph):
         anchored = (find(p, graph, node) for p in patterns if node.op == p.results[-1].op)
         match = next((m for m in anchored if m is not None), None)
         if match is None or not _runnable(name, match, graph, state):
@@ -67,14 +68,20 @@ def _disjoint_matches(graph: Graph, name: str, state: Lowering) -> list[Match]:
     return found
 
 
+def _anchors(patterns: Sequence[Pattern], graph: Graph) -> list[Node]:
+    """The nodes that a match of one of the patterns could end in, in order."""
+    ops = {p.results[-1].op for p in patterns}
+    return sorted((node for op in ops for node in graph.by_op[op]), key=lambda node: node.id)
+
+
 def _runnable(name: str, match: Match, graph: Graph, state: Lowering) -> bool:
     """Whether the fused op takes these types (its parts may take more) and the nodes' backend runs it, once legal."""
     spec = FUSED[name]
     backend: Backend = state.backends[graph[match.results[-1]].backend or ""]
-    operands = [graph[s].type for s in _sources(spec, match)]
+    operands = tuple([graph[s].type for s in _sources(spec, match)])
     attrs = attrs_from_json(spec, dict(match.attrs))
     try:
-        out = spec.check(attrs, operands)
+        out = checked(spec, attrs, operands)
     except OpError:
         return False
     return refusal(backend, name, attrs, out, operands) is None

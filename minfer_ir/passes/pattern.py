@@ -42,6 +42,8 @@ class Pattern:
 
     spec: FusedOp
     results: tuple[Step, ...]
+    ops: frozenset[str]
+    """Those of its steps: a graph that lacks one has no match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,16 @@ def _traced(spec: FusedOp, n_operands: int) -> Pattern:
     traced: Step | tuple[Step, ...] = spec.decompose(PatternBuilder(), attrs, *holes)
     if attrs.unread:
         raise OpError(f"{name}: decompose doesn't use {sorted(attrs.unread)}, so a match couldn't bind them")
-    return Pattern(spec, traced if isinstance(traced, tuple) else (traced,))
+    results = traced if isinstance(traced, tuple) else (traced,)
+    return Pattern(spec, results, frozenset(op for step in results for op in _ops_of(step)))
+
+
+def _ops_of(step: Step | Hole) -> Iterator[str]:
+    """The op of a step, and those of the steps before it."""
+    if isinstance(step, Step):
+        yield step.op
+        for source in step.sources:
+            yield from _ops_of(source)
 
 
 class _Symbolic:
@@ -122,6 +133,8 @@ def find(pattern: Pattern, graph: Graph, anchor: Node) -> Match | None:
     Both operand orders of a commutative op are tried. A match is legal when no inner value is read outside it or is a
     graph output, all its nodes run on one backend, and no operand depends on a result.
     """
+    if not _sources_fit(pattern.results[-1], anchor, graph):
+        return None
     for bound in _match(pattern.results[-1], anchor.id, graph, _Bound({}, {}, ())):
         results = [bound.node_of(step) for step in pattern.results]
         if None in results:
@@ -132,6 +145,16 @@ def find(pattern: Pattern, graph: Graph, anchor: Node) -> Match | None:
         if _legal(match, graph):
             return match
     return None
+
+
+def _sources_fit(step: Step, node: Node, graph: Graph) -> bool:
+    """Whether the ops of the node's sources can be those of the step's: says no to most nodes at once."""
+    wanted = [source.op for source in step.sources if isinstance(source, Step)]
+    if node.spec.commutative:
+        found = [graph[source].op for source in node.sources]
+        return all(op in found for op in wanted)
+    pairs = zip(step.sources, node.sources, strict=False)
+    return all(isinstance(source, Hole) or graph[node_id].op == source.op for source, node_id in pairs)
 
 
 def _match(step: Step | Hole, node_id: int, graph: Graph, bound: _Bound) -> Iterator[_Bound]:

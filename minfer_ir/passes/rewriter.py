@@ -8,8 +8,7 @@ from typing import Any
 
 from minfer_ir.graph import Graph, Node, ViewAlias, make_alias
 from minfer_ir.ops import OPS
-from minfer_ir.opspec import attrs_from_json
-from minfer_ir.types import TensorType
+from minfer_ir.opspec import attrs_from_json, checked
 
 
 class Rewriter:
@@ -45,7 +44,7 @@ class Rewriter:
         tag = tag or like
         spec = OPS[op]
         values = attrs_from_json(spec, attrs)
-        kind: TensorType = spec.check(values, [self.node(s).type for s in sources])
+        kind = checked(spec, values, tuple([self.node(s).type for s in sources]))
         view: ViewAlias | None = None
         if spec.effect == "view":
             view = make_alias(spec, values, self.node(sources[0]))
@@ -86,11 +85,11 @@ class Rewriter:
         return with_views(graph)
 
     def _resolved(self, node: Node) -> Node:
-        sources = tuple([self.resolve(s) for s in node.sources]) if self._replaced else node.sources
         name = self._renamed.get(node.id, node.name)
-        if sources == node.sources and name == node.name:
-            return node
-        return replace(node, sources=sources, view=None, name=name)
+        if self._replaced.keys().isdisjoint(node.sources):
+            return node if name == node.name else replace(node, name=name)
+        sources = tuple([self.resolve(s) for s in node.sources])
+        return Node(node.id, name, node.op, sources, node.type, node.attrs, node.block, node.backend)
 
     def _position(self, node: Node) -> tuple[int, int, int]:
         """A new node stands just before the old node it was made for."""

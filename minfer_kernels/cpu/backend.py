@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer_ir.builder import leaf_key
 from minfer_ir.formats.base import Bytes, Format
 from minfer_ir.graph import Graph, Node
 from minfer_ir.ops.fused_rope import plain_rope
@@ -86,7 +87,10 @@ class CpuBackend(HostBackend):
     def register_weight(
         self, key: str, dtype: Format, shape: Shape, parts: Sequence[Bytes], uses: frozenset[str]
     ) -> int:
-        """Pack, copy or decode the weight, as its uses need; NonFiniteWeightError for a NaN or infinite scale."""
+        """Pack, copy or decode the weight, as its uses need; NonFiniteWeightError for a NaN or infinite scale.
+
+        Weights are packed several at once, the last of them when a program is compiled, which then raises this.
+        """
         self._weights.append(make_weight(key, dtype, shape, parts, uses, self._packer))
         return len(self._weights) - 1
 
@@ -100,9 +104,10 @@ class CpuBackend(HostBackend):
 
     def table_need(self, graph: Graph) -> int:
         """Bytes of the angles of rope nodes that have no table yet."""
-        made = {attrs for attrs, _ in self._tables}
-        wanted = {plain_rope(n.attrs) for n in graph if isinstance(n.attrs, RopeAttrs) and n.backend == self.name}
-        return sum(4 * attrs.max_positions * attrs.dims for attrs in wanted - made)
+        made = {(attrs, None if f is None else self._weights[f].key) for attrs, f in self._tables}
+        ropes = [n for n in graph if isinstance(n.attrs, RopeAttrs) and n.backend == self.name]
+        wanted = {(plain_rope(n.attrs), _factors_key(n, graph)) for n in ropes}
+        return sum(4 * attrs.max_positions * attrs.dims for attrs, _ in wanted - made)
 
     def rope_table(self, attrs: RopeAttrs, factors: int | None) -> NDArray[np.float32]:
         """The angles for `attrs`, computed once; `factors` is the id of the frequency factors."""
@@ -113,6 +118,7 @@ class CpuBackend(HostBackend):
 
     def compile(self, graph: Graph, split: Split, binding: Binding) -> CpuProgram:
         """A tape for the split; compiles the kernels that aren't cached yet."""
+        self._packer.finish()
         self._arena.settle()
         weights = {node: self._weights[w] for node, w in binding.weights.items()}
         emitter = Emitter(
@@ -150,6 +156,7 @@ class CpuBackend(HostBackend):
         """Stop the worker threads, where they were started."""
         self._arena.settle()
         if "threads" in self.__dict__:
+            self._packer.forget()
             self.threads.close()
 
     def __enter__(self) -> CpuBackend:
@@ -225,6 +232,12 @@ class CpuProgram:
             *(f"w{number} {weight}" for number, weight in weights.items()),
             *(f"layout {layout}" for layout in packed.values()),
         ]
+
+
+def _factors_key(node: Node, graph: Graph) -> str | None:
+    """The name of the weight that holds a rope node's frequency factors; None where it has none."""
+    factors = dict(node.operands(graph)).get("factors")
+    return None if factors is None else leaf_key(factors.attrs)
 
 
 def _grown(blocks: list[Bytes], need: int) -> int:

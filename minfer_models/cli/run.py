@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from minfer_models.cli.command import INTERRUPTED
+from minfer_models.cli.entry import without_blas_threads
 from minfer_models.cli.options import (
     BackendName,
     Context,
@@ -68,6 +69,8 @@ def run(
         raise typer.BadParameter("--system is a message of the chat template: it needs --chat")
     if n != -1 and n < 1:
         raise typer.BadParameter(f"-n is {n}, expected at least 1, or -1 for no limit")
+    if backend != "numpy":
+        without_blas_threads()
     sampling = {"temperature": temp, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
 
     _check_sampling(sampling)

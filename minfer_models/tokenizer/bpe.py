@@ -16,7 +16,7 @@ from minfer_models.tokenizer.bytelevel import BYTE_TO_CHAR, NEVER_IN_UTF8
 from minfer_models.tokenizer.errors import TokenizerError
 from minfer_models.tokenizer.pretokenizers import PRE_KEY, PreTokenizer, pre_tokenizer_from
 from minfer_models.tokenizer.stream import StreamDecoder
-from minfer_models.tokenizer.vocab import TokenType, Vocab, flag, token_id
+from minfer_models.tokenizer.vocab import MERGES_KEY, TokenType, Vocab, flag, token_id
 
 _LOG = logging.getLogger(__name__)
 _END_ROLES = ("eos", "eot", "eom")
@@ -32,8 +32,7 @@ class Tokenizer:
     def __init__(self, vocab: Vocab, pre: PreTokenizer, meta: Mapping[str, object]) -> None:
         self._vocab = vocab
         ordinary = vocab.ordinary()
-        model = BPE(vocab=ordinary, merges=vocab.merges, ignore_merges=pre.ignore_merges)
-        self._bpe = tokenizers.Tokenizer(model)
+        self._bpe = tokenizers.Tokenizer(_model(vocab, ordinary, pre))
         self._bpe.pre_tokenizer = pre.build()  # pyright: ignore[reportAttributeAccessIssue]
         self._writable = bytes(b for b, char in BYTE_TO_CHAR.items() if char in ordinary or b in NEVER_IN_UTF8)
         self._special = vocab.special()
@@ -174,6 +173,14 @@ class Tokenizer:
         if not 0 <= index < self.n_vocab:
             raise TokenizerError(f"token id {index} is outside the vocabulary of {self.n_vocab} ids")
         return index
+
+
+def _model(vocab: Vocab, ordinary: dict[str, int], pre: PreTokenizer) -> BPE:
+    try:
+        return BPE(vocab=ordinary, merges=vocab.merges, ignore_merges=pre.ignore_merges)
+    except Exception as error:  # it raises nothing more specific
+        vocab.check_merges()
+        raise TokenizerError(f"{MERGES_KEY} don't fit the vocabulary: {error}") from None
 
 
 def _decodable(vocab: Vocab) -> int:

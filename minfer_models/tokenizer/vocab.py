@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import repeat
-from operator import add
 from typing import Final
 
 import numpy as np
@@ -76,9 +75,10 @@ class Vocab:
         if model != "gpt2":
             raise TokenizerError(f"{MODEL_KEY} is {model!r}; only 'gpt2' (byte-level BPE) can be run")
         tokens = _strings(meta, TOKENS_KEY)
-        merges = _pairs(_strings(meta, MERGES_KEY))
+        stated = _strings(meta, MERGES_KEY)
+        merges = _pairs(stated)
         ids = _unique_ids(tokens)
-        made = _check_merges(merges, ids)
+        made = _Made(frozenset(stated))
         types = bytearray(_types(meta, len(tokens)))
         for name in END_NAMES & ids.keys():
             # Some converters type an end token as ordinary text; one that merges can make really is ordinary.
@@ -87,7 +87,17 @@ class Vocab:
         vocab = cls(tokens, bytes(types), merges)
         return vocab._without_special_merges(made)
 
-    def _without_special_merges(self, made: set[str]) -> Vocab:
+    def check_merges(self) -> None:
+        """Raise TokenizerError for the first merge of or to something that is no token.
+
+        Costs more than making a tokenizer, which refuses such merges too, without saying which: so ask afterwards.
+        """
+        known = set(self.tokens)
+        for rank, (left, right) in enumerate(self.merges):
+            for lacking in (text for text in (left, right, left + right) if text not in known):
+                raise TokenizerError(f"{MERGES_KEY}[{rank}] is {left + ' ' + right!r}, but {lacking!r} is no token")
+
+    def _without_special_merges(self, made: _Made) -> Vocab:
         barred = {text for text in self.tokens_of(*_MATCHED_WHOLE, TokenType.UNUSED) if text in made}
         if not barred:
             return self
@@ -121,6 +131,16 @@ class Vocab:
     def end_ids(self) -> frozenset[int]:
         """Ids of special tokens whose text is a known end of turn or document."""
         return frozenset(i for text, i in self.special().items() if text in END_NAMES)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """The texts that merges make, asked one by one: joining every pair would take longer."""
+
+    merges: frozenset[str]
+
+    def __contains__(self, text: str) -> bool:
+        return any(f"{text[:cut]} {text[cut:]}" in self.merges for cut in range(1, len(text)))
 
 
 def token_id(meta: Mapping[str, object], role: str, n_vocab: int) -> int | None:
@@ -200,15 +220,3 @@ def _pair(rank: int, merge: str) -> tuple[str, str]:
     if not (left and space and right) or " " in right:
         raise TokenizerError(f"{MERGES_KEY}[{rank}] is {merge!r}, not two tokens around one space")
     return left, right
-
-
-def _check_merges(merges: list[tuple[str, str]], ids: Mapping[str, int]) -> set[str]:
-    """The tokens that merges make; raises TokenizerError for the first merge of or to something that is no token."""
-    lefts, rights = [left for left, _ in merges], [right for _, right in merges]
-    made = set(map(add, lefts, rights))
-    if all(all(map(ids.__contains__, texts)) for texts in (lefts, rights, made)):
-        return made
-    for rank, (left, right) in enumerate(merges):
-        for lacking in (text for text in (left, right, left + right) if text not in ids):
-            raise TokenizerError(f"{MERGES_KEY}[{rank}] is {left + ' ' + right!r}, but {lacking!r} is no token")
-    return made

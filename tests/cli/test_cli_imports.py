@@ -11,7 +11,7 @@ import pytest
 
 # Runs the command as its entry point does, then tells which packages it has imported.
 SCRIPT = """
-import json, sys
+import json, os, sys
 from minfer_models.cli.main import run
 sys.argv = ["minfer", *sys.argv[1:]]
 try:
@@ -19,6 +19,7 @@ try:
 except SystemExit as end:
     assert not end.code, end.code
 print("IMPORTED " + json.dumps(sorted({name.partition(".")[0] for name in sys.modules})), file=sys.stderr)
+print(f"THREADS {len(os.listdir('/proc/self/task'))}", file=sys.stderr)
 """
 NEVER = {
     "numba",
@@ -35,11 +36,15 @@ NEVER = {
 ONLY_TO_CHAT = {"jinja2", "markupsafe"}
 
 
-def imported(model: Path, *arguments: str) -> set[str]:
+def said(model: Path, what: str, *arguments: str) -> str:
     command = [sys.executable, "-c", SCRIPT, "run", str(model), "-p", "abc", "-n", "2", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("IMPORTED ")]
-    return set(json.loads(line.removeprefix("IMPORTED ")))
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith(f"{what} ")]
+    return line.removeprefix(f"{what} ")
+
+
+def imported(model: Path, *arguments: str) -> set[str]:
+    return set(json.loads(said(model, "IMPORTED", *arguments)))
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +60,10 @@ def test_a_warm_run_imports_no_package_that_it_does_not_need(modules: set[str]) 
 
 def test_a_run_without_a_terminal_draws_nothing(modules: set[str]) -> None:
     assert "rich" not in modules
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+def test_numpy_starts_no_threads_that_nothing_uses(tiny: Path) -> None:
+    """A BLAS that starts them is a twentieth of a start; our own threads have ended with the model."""
+    assert said(tiny, "THREADS") == "1"
+    assert int(said(tiny, "THREADS", "--backend", "numpy")) >= 1

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
 
+from minfer_ir.builder import GraphBuilder
 from minfer_ir.dtypes import I32
 from minfer_ir.evaluate import Weights
 from minfer_ir.graph import Graph, Node
@@ -90,3 +91,22 @@ def test_no_fusion_no_buffer_sharing_no_thread_and_no_instruction_set_changes_a_
     for other in results[1:]:
         for expected, actual in zip(results[0], other, strict=True):
             assert np.array_equal(expected, actual, equal_nan=True)
+
+
+def test_tables_that_differ_in_their_factors_alone_are_two(libraries: Mapping[Isa, KernelLibrary]) -> None:
+    """What the budget counts beforehand is what compiling makes, and nothing is counted that is there."""
+    b = GraphBuilder()
+    x = b.input(key="x", shape=(1, 2, 16), dtype="f32", rows="token")
+    positions = b.input(key="positions", shape=(1,), dtype="i32", rows="token")
+    for name in ("long", "short", "short"):
+        factors = b.weight(key=name, shape=(8,), dtype="F32")
+        b.output(b.rope(x, positions, factors, pairs="neox", dims=16, base=1e4, max_positions=32))
+    graph = with_row_counts(b.build())
+    weights = Weights({name: np.ones((1, 8), np.float32).view(np.uint8) for name in ("long", "short")})
+    with CpuBackend(libraries[ISAS[0]], 1) as backend:
+        placed = Graph(tuple(node.on("cpu") for node in graph), graph.outputs)
+        assert backend.table_need(placed) == 2 * 4 * 32 * 16
+        before = backend.weight_bytes()
+        made = lowered(graph, backend, weights, frozenset(), True)
+        assert backend.weight_bytes() - before == 2 * 4 * 32 * 16 + 2 * 4 * 8
+        assert backend.table_need(made.graph) == 0

@@ -23,7 +23,7 @@ from minfer_ir.runtime.backend import NonFiniteWeightError
 from minfer_kernels.cpu.compiler.features import Isa
 from minfer_kernels.cpu.runner.threads import ThreadPool
 from minfer_kernels.cpu.weights.arena import ALIGNMENT, HUGE_PAGE, SLAB_BYTES, WeightArena
-from minfer_kernels.cpu.weights.packer import WeightPacker
+from minfer_kernels.cpu.weights.packer import BATCH_BYTES, WeightPacker
 from minfer_kernels.cpu.weights.packing import pack
 
 Bytes = NDArray[np.uint8]
@@ -61,10 +61,12 @@ def test_kernel_packs_as_numpy_does(
     (isa, _), packer = list(packers.items())[which % len(packers)]
     expected = pack(FORMATS[fmt], parts, k, isa.lanes)
     packed = packer.pack("w", FORMATS[fmt], parts, k)
+    copied = packer.copy("w", FORMATS[fmt], parts, k)
+    packer.finish()
     assert (packed.layout, packed.n, packed.k) == (expected.layout, expected.n, expected.k)
     assert packed.address % ALIGNMENT == 0
     assert np.array_equal(packed.buffer, expected.buffer)
-    assert np.array_equal(packer.copy("w", FORMATS[fmt], parts, k), raw)
+    assert np.array_equal(copied, raw)
 
 
 @pytest.mark.parametrize("fmt", WEIGHTS)
@@ -73,9 +75,12 @@ def test_kernel_reads_only_the_rows(packers: dict[tuple[Isa, int], WeightPacker]
     k = 3 * block_of(fmt)
     raw = guarded(drawn(fmt, 9, 2 * k))
     half = raw[:, raw.shape[1] // 2 :]
-    packed = packers[ISAS[0], 2].pack("w", FORMATS[fmt], [half], k)
+    packer = packers[ISAS[0], 2]
+    packed = packer.pack("w", FORMATS[fmt], [half], k)
+    copied = packer.copy("w", FORMATS[fmt], [half], k)
+    packer.finish()
     assert np.array_equal(packed.buffer, pack(FORMATS[fmt], [half], k, ISAS[0].lanes).buffer)
-    assert np.array_equal(packers[ISAS[0], 2].copy("w", FORMATS[fmt], [half], k), half)
+    assert np.array_equal(copied, half)
 
 
 def numbers_of(fmt: str, raw: Bytes) -> list[NDArray[np.unsignedinteger]]:
@@ -97,11 +102,31 @@ def test_kernel_finds_every_nonfinite_number(packers: dict[tuple[Isa, int], Weig
                 numbers_of(fmt, raw)[field][row, block] = bits
                 assert FORMATS[fmt].find_nonfinite(raw) == (row, block)
                 parts = [raw[:8], raw[8:]]
-                with pytest.raises(NonFiniteWeightError, match=re.escape("weight blk.0.q: a scale")):
-                    packer.pack("blk.0.q", FORMATS[fmt], parts, k)
-                with pytest.raises(NonFiniteWeightError):
-                    packer.copy("blk.0.q", FORMATS[fmt], parts, k)
-    assert np.array_equal(packer.copy("w", FORMATS[fmt], [drawn(fmt, n, k)], k), drawn(fmt, n, k))
+                for take in (packer.pack, packer.copy):
+                    packer.copy("before", FORMATS[fmt], [drawn(fmt, n, k)], k)
+                    take("blk.0.q", FORMATS[fmt], parts, k)
+                    with pytest.raises(NonFiniteWeightError, match=re.escape("weight blk.0.q: a scale")):
+                        packer.finish()
+    copied = packer.copy("w", FORMATS[fmt], [drawn(fmt, n, k)], k)
+    packer.finish()
+    assert np.array_equal(copied, drawn(fmt, n, k))
+
+
+def test_weights_wait_until_there_are_enough(packers: dict[tuple[Isa, int], WeightPacker]) -> None:
+    """Small ones are packed together, and what waits never takes more than a batch."""
+    packer, raw = packers[ISAS[0], 2], drawn("F32", 1, BATCH_BYTES // 8)
+    first = packer.copy("first", FORMATS["F32"], [raw], BATCH_BYTES // 8)
+    assert not first.any()
+    packer.copy("second", FORMATS["F32"], [raw], BATCH_BYTES // 8)
+    assert np.array_equal(first, raw)
+
+
+def test_what_waits_can_be_forgotten(packers: dict[tuple[Isa, int], WeightPacker]) -> None:
+    packer, raw = packers[ISAS[0], 2], drawn("F32", 4, 64)
+    copied = packer.copy("w", FORMATS["F32"], [raw], 64)
+    packer.forget()
+    packer.finish()
+    assert not copied.any()
 
 
 @pytest.mark.parametrize("fmt", WEIGHTS)
@@ -111,6 +136,7 @@ def test_largest_numbers_are_finite(packers: dict[tuple[Isa, int], WeightPacker]
     for numbers in numbers_of(fmt, raw):
         numbers[...] = NONFINITE.get(fmt, NONFINITE["F16"])[0] - 1
     packed = packers[ISAS[0], 2].pack("w", FORMATS[fmt], [raw], 2 * block_of(fmt))
+    packers[ISAS[0], 2].finish()
     assert np.array_equal(packed.buffer, pack(FORMATS[fmt], [raw], 2 * block_of(fmt), ISAS[0].lanes).buffer)
 
 

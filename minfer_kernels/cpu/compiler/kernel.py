@@ -83,6 +83,11 @@ def kernel_family(make: Callable[..., Kernel]) -> KernelFamily:
     return KernelFamily(make)
 
 
+def symbol_of(name: str) -> str:
+    """What the kernel called `name` is called in its object."""
+    return f"minfer.{name}"
+
+
 def check_kernel_name(name: str) -> re.Match[str]:
     """The parts of a kernel's name; ValueError when it is malformed."""
     parts = _KERNEL_NAME.fullmatch(name)

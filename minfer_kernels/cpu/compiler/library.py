@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import llvmlite.binding as llvm
 
 from minfer_kernels.cpu.compiler.features import HostFeatures, Isa, Machine
-from minfer_kernels.cpu.compiler.kernel import Operand, check_kernel_name, resolve_kernel
+from minfer_kernels.cpu.compiler.kernel import Operand, check_kernel_name, resolve_kernel, symbol_of
 from minfer_kernels.cpu.compiler.object_cache import CacheInfo, ObjectCache, StoredKernel, cache_key
+from minfer_kernels.cpu.compiler.workers import CompileWorkers
 
 if TYPE_CHECKING:
     from minfer_kernels.cpu.compiler.compile import KernelCompiler
@@ -37,17 +39,24 @@ class KernelLibrary:
     """The kernels of one instruction set (the host's best when None), loaded at most once each.
 
     A process that finds every kernel in `cache_dir` never imports numba, and reads one file. `cache_dir=None` caches
-    nothing on disk.
+    nothing on disk. With `processes` that many others compile what is missing, so that this one needs no numba either;
+    a process that has imported it anyway compiles by itself.
     """
 
     def __init__(
-        self, isa: Isa | None = None, cache_dir: Path | None = None, on_compile: OnCompile | None = None
+        self,
+        isa: Isa | None = None,
+        cache_dir: Path | None = None,
+        on_compile: OnCompile | None = None,
+        processes: int = 0,
     ) -> None:
         host = HostFeatures.detect()
         self.machine = Machine.for_isa(host, isa or host.best_isa())
         self._cache = ObjectCache(cache_dir, cache_key(self.machine))
         self._on_compile = on_compile
+        self._workers = CompileWorkers(processes, self.machine.isa.value) if processes else None
         self._stored: dict[str, StoredKernel] = {}
+        self._declared: dict[str, tuple[Operand, ...]] = {}
         self._loaded: dict[str, LoadedKernel] = {}
         self._lock = threading.RLock()
         self._link_number = itertools.count()
@@ -78,7 +87,10 @@ class KernelLibrary:
         """The operands of a kernel, without compiling it; ValueError for a name that is no kernel."""
         with self._lock:
             stored = self._find(name)
-        return stored.operands if stored is not None else resolve_kernel(name).operands
+            if stored is None and name not in self._declared:
+                helped = self._helped
+                self._declared[name] = helped.operands(name) if helped else resolve_kernel(name).operands
+        return stored.operands if stored is not None else self._declared[name]
 
     def cache_info(self) -> CacheInfo:
         """What the cache directory holds."""
@@ -115,22 +127,41 @@ class KernelLibrary:
         return self._stored[name]
 
     def _compile(self, names: Sequence[str]) -> None:
-        for number, name in enumerate(names, 1):
-            kernel = resolve_kernel(name)
+        if not names:
+            return
+        numbers = itertools.count(1)
+
+        def begin(name: str) -> None:
             if self._on_compile is not None:
-                self._on_compile(name, number, len(names))
-            self._stored[name] = StoredKernel(kernel.operands, self._compiler.object_code(kernel, _symbol(name)))
-            self._cache.store(name, self._stored[name])
+                self._on_compile(name, next(numbers), len(names))
+
+        if (helped := self._helped) is not None:
+            self._keep(helped.compile(names, begin))
+            return
+        for name in names:
+            kernel = resolve_kernel(name)
+            begin(name)
+            self._keep({name: StoredKernel(kernel.operands, self._compiler.object_code(kernel, symbol_of(name)))})
+
+    @property
+    def _helped(self) -> CompileWorkers | None:
+        """Who compiles for this process; nobody once it has numba itself."""
+        return None if "numba" in sys.modules else self._workers
+
+    def _keep(self, kernels: Mapping[str, StoredKernel]) -> None:
+        for name, stored in kernels.items():
+            self._stored[name] = stored
+            self._cache.store(name, stored)
 
     def _link(self, kernels: dict[str, StoredKernel]) -> None:
         if not kernels:
             return
         builder = llvm.JITLibraryBuilder().add_current_process()
         for name, kernel in kernels.items():
-            builder.add_object_img(kernel.code).export_symbol(_symbol(name))
+            builder.add_object_img(kernel.code).export_symbol(symbol_of(name))
         owner: Any = builder.link(self._jit, f"kernels{next(self._link_number)}")
         for name, kernel in kernels.items():
-            self._loaded[name] = LoadedKernel(name, owner[_symbol(name)], kernel.operands, owner)
+            self._loaded[name] = LoadedKernel(name, owner[symbol_of(name)], kernel.operands, owner)
 
     @cached_property
     def _jit(self) -> Any:
@@ -138,7 +169,3 @@ class KernelLibrary:
         llvm.initialize_native_asmprinter()
         target = llvm.Target.from_default_triple()
         return llvm.create_lljit_compiler(target.create_target_machine(reloc="pic", codemodel="small", jit=True))
-
-
-def _symbol(name: str) -> str:
-    return f"minfer.{name}"

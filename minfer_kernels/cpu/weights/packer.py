@@ -7,6 +7,7 @@ the whole file once more.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,20 +23,37 @@ from minfer_kernels.cpu.weights.pack_program import copy_program, pack_program
 from minfer_kernels.cpu.weights.packing import PackedWeight, check_parts
 
 KERNEL = "pack.pack"
+BATCH_BYTES = 1 << 24
+"""Packed bytes that wait to be made at once: small weights would have the threads wake up for each of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One call of the kernel: its operands, and the arrays that they point into."""
+
+    key: str
+    operands: dict[str, int]
+    nonfinite: NDArray[np.int64]
+    keep: tuple[object, ...]
 
 
 class WeightPacker:
-    """Packs and copies weights into the memory of `arena`; one call at a time."""
+    """Packs and copies weights into the memory of `arena`; one call at a time.
+
+    What `pack` and `copy` give has its bytes once `finish` was called.
+    """
 
     def __init__(self, library: KernelLibrary, threads: ThreadPool, arena: WeightArena) -> None:
         self._library, self._threads, self._arena = library, threads, arena
+        self._waiting: list[_Call] = []
+        self._waiting_bytes = 0
 
     def pack(self, key: str, fmt: Format, parts: Sequence[Bytes], k: int) -> PackedWeight:
         """One weight, or several of the same format stacked row on row, as `fmt`'s layout for the library's
         instruction set has it.
 
-        `parts` are GGUF row bytes, uint8 `[n_i, fmt.row_bytes(k)]`. Raises ValueError for parts that are not,
-        NonFiniteWeightError for a scale that is NaN or infinite; `key` is the weight's name.
+        `parts` are GGUF row bytes, uint8 `[n_i, fmt.row_bytes(k)]`. Raises ValueError for parts that are not, and as
+        `finish` does; `key` is the weight's name.
         """
         layout = layout_of(fmt.name, self._library.isa.lanes)
         check_parts(fmt, parts, k)
@@ -43,9 +61,8 @@ class WeightPacker:
         buffer = self._arena.take(layout.nbytes(n, k))
         padding = np.zeros(fmt.row_bytes(k), np.uint8)
         rows = _row_addresses(parts, padding, layout.groups(n) * layout.rows)
-        self._run(
-            key, buffer, pack_program(layout), rows, layout.rows, k // layout.block, fmt.block_bytes, layout.block_bytes
-        )
+        shape = (layout.rows, k // layout.block, fmt.block_bytes, layout.block_bytes)
+        self._add(key, buffer, pack_program(layout), rows, shape, (parts, padding))
         return PackedWeight(layout, n, k, buffer)
 
     def copy(self, key: str, fmt: Format, parts: Sequence[Bytes], k: int) -> Bytes:
@@ -54,38 +71,54 @@ class WeightPacker:
         n, row_bytes = sum(len(part) for part in parts), fmt.row_bytes(k)
         copied = self._arena.take(n * row_bytes)
         rows = _row_addresses(parts, copied, n)
-        self._run(key, copied, copy_program(fmt), rows, 1, k // fmt.block_size, fmt.block_bytes, fmt.block_bytes)
+        shape = (1, k // fmt.block_size, fmt.block_bytes, fmt.block_bytes)
+        self._add(key, copied, copy_program(fmt), rows, shape, (parts,))
         return copied.reshape(n, row_bytes)
 
-    def _run(
+    def finish(self) -> None:
+        """Pack and copy what waits; NonFiniteWeightError, with its name, for a weight with a NaN or infinite scale."""
+        calls, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        if not calls:
+            return
+        tape = TapeBuilder(self._library)
+        for call in calls:
+            tape.emit(KERNEL, barrier=False, label=call.key, **call.operands)  # no call reads what another one writes
+        self._threads.run(tape.build())
+        for call in calls:
+            if call.nonfinite.any():
+                raise NonFiniteWeightError(call.key)
+
+    def forget(self) -> None:
+        """Drop what waits: nothing refers to its source any more."""
+        self._waiting.clear()
+
+    def _add(
         self,
         key: str,
         out: Bytes,
         program: NDArray[np.int64],
         row_addresses: NDArray[np.int64],
-        rows: int,
-        n_blocks: int,
-        source_bytes: int,
-        block_bytes: int,
+        shape: tuple[int, int, int, int],
+        keep: tuple[object, ...],
     ) -> None:
+        rows, n_blocks, source_bytes, block_bytes = shape
         nonfinite = np.zeros(self._threads.n_threads, np.int64)
-        tape = TapeBuilder(self._library)
-        tape.emit(
-            KERNEL,
-            rows_at=row_addresses.ctypes.data,
-            out=out.ctypes.data,
-            program=program.ctypes.data,
-            nonfinite=nonfinite.ctypes.data,
-            terms=len(program),
-            rows=rows,
-            n_groups=len(row_addresses) // rows,
-            n_blocks=n_blocks,
-            source_bytes=source_bytes,
-            block_bytes=block_bytes,
-        )
-        self._threads.run(tape.build())
-        if nonfinite.any():
-            raise NonFiniteWeightError(key)
+        operands = {
+            "rows_at": row_addresses.ctypes.data,
+            "out": out.ctypes.data,
+            "program": program.ctypes.data,
+            "nonfinite": nonfinite.ctypes.data,
+            "terms": len(program),
+            "rows": rows,
+            "n_groups": len(row_addresses) // rows,
+            "n_blocks": n_blocks,
+            "source_bytes": source_bytes,
+            "block_bytes": block_bytes,
+        }
+        self._waiting.append(_Call(key, operands, nonfinite, (*keep, out, program, row_addresses)))
+        self._waiting_bytes += out.nbytes
+        if self._waiting_bytes >= BATCH_BYTES:
+            self.finish()
 
 
 def _row_addresses(parts: Sequence[Bytes], padding: Bytes, n: int) -> NDArray[np.int64]:

@@ -19,6 +19,7 @@ REPORTS = {
     "peer": "minfer_models.bench.peer.report:PeerReport",
     "roofline": "minfer_models.bench.roofline.report:RooflineReport",
     "neighbour": "minfer_models.bench.neighbour.report:NeighbourReport",
+    "start": "minfer_models.bench.start.report:StartReport",
 }
 """Every kind of report and its dataclass. A new subcommand adds a line."""
 
