@@ -214,3 +214,10 @@ def settings_page() -> str:
         "environment, and nothing else in minfer does.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def without_blas_threads() -> None:
+    """Have numpy start no threads for products as it is imported: a twentieth of a start, and only the numpy backend
+    would use them. What the user asked for in the environment is not looked at: this process multiplies elsewhere.
+    """
+    os.putenv("OPENBLAS_NUM_THREADS", "1")

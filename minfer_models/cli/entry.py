@@ -30,13 +30,6 @@ def start(find: Callable[[], Callable[[], object]]) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def without_blas_threads() -> None:
-    """Have numpy start no threads for products as it is imported: a twentieth of a start, and only the numpy backend
-    would use them. What the user asked for in the environment is not looked at: this process multiplies elsewhere.
-    """
-    os.putenv("OPENBLAS_NUM_THREADS", "1")
-
-
 def _open_missing_streams() -> None:
     """A stream that the caller closed leads nowhere; without this the next file opened would take its number."""
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):

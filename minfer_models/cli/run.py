@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from minfer_models.cli.command import INTERRUPTED
-from minfer_models.cli.entry import without_blas_threads
 from minfer_models.cli.options import (
     BackendName,
     Context,
@@ -23,6 +22,7 @@ from minfer_models.cli.options import (
     ThreadsFixed,
     names,
 )
+from minfer_models.settings import without_blas_threads
 
 if TYPE_CHECKING:
     from minfer_models.cli.progress import Progress
