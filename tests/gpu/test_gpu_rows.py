@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from minfer_ir.builder import GraphBuilder
 from minfer_ir.dtypes import F32, I32, U8
 from minfer_ir.formats import Q8A32, Q8A256
 from minfer_ir.formats.activation import ActivationFormat
-from minfer_ir.graph import Graph
+from minfer_ir.graph import Graph, Node
 from minfer_ir.ops import OPS
 from minfer_ir.ops.rope import RopeAttrs, RopeScaling, rope_table
 from minfer_ir.opspec import attrs_from_json
@@ -178,6 +178,37 @@ def run(backend: GpuBackend, graph: Graph, inputs: Mapping[str, np.ndarray[Any, 
     computed = tuple(n.id for n in nodes if not n.is_leaf())
     backend.compile(graph, Split(0, "gpu", computed, ()), Binding(refs, {}, n_rows)).run()
     return backend.read(refs[nodes[-1].id], nodes[-1].type)
+
+
+ROW_OPS: Mapping[str, Callable[[GraphBuilder, Node, Node, Node], Node]] = {
+    "softmax": lambda b, x, weight, at: b.softmax(x),
+    "rms_norm": lambda b, x, weight, at: b.rms_norm(x, weight, eps=1e-6),
+    "add_rms_norm": lambda b, x, weight, at: b.add_rms_norm(x, x, weight, eps=1e-6),
+    "rms_norm_quantize": lambda b, x, weight, at: b.rms_norm_quantize(x, weight, eps=1e-6, dtype="Q8A32"),
+    "swiglu_quantize": lambda b, x, weight, at: b.swiglu_quantize(x, x, dtype="Q8A32"),
+    "rope": lambda b, x, weight, at: b.rope(
+        b.reshape(x, shape=(x.type.shape[0], 4, 24)), at, pairs="neox", dims=16, base=1e4, max_positions=64
+    ),
+}
+
+
+@pytest.mark.parametrize("op", ROW_OPS)
+def test_a_row_has_the_same_bits_whatever_rides_beside_it(backend: GpuBackend, op: str) -> None:
+    values = np.random.default_rng(2).standard_normal((5, 96), np.float32)
+    weight, positions = values[4].copy(), np.array([3, 60, 0, 7, 9], np.int32)
+
+    def rows(first: int, stop: int) -> Any:
+        b, n = GraphBuilder(), stop - first
+        x = b.input(key="x", shape=(n, 96), dtype="f32", rows="token")
+        w = b.input(key="weight", shape=(96,), dtype="f32")
+        at = b.input(key="positions", shape=(n,), dtype="i32", rows="token", limit=64)
+        b.output(ROW_OPS[op](b, x, w, at))
+        fed = {"x": values[first:stop], "weight": weight, "positions": positions[first:stop]}
+        return run(backend, b.build(), fed)
+
+    together = rows(0, 5)
+    for i in range(5):
+        assert together[i].tobytes() == rows(i, i + 1)[0].tobytes(), i
 
 
 @st.composite
