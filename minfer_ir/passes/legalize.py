@@ -43,6 +43,9 @@ def activation_type(op: str, operands: Sequence[TensorType], capabilities: Capab
     spec = OPS.get(op)
     if spec is None or not spec.is_product or operands[0].dtype.name != "f32":
         return None
+    most = capabilities.most_quantized_rows
+    if most is not None and operands[0].shape[0] > most:
+        return None
     wanted = {capabilities.activation_formats.get(w.dtype.name, "f32") for w in spec.weight_operands(operands)}
     return None if len(wanted) > 1 or "f32" in wanted else wanted.pop()
 

@@ -46,8 +46,10 @@ class Capabilities:
     reads floats): legalization inserts `quantize_act` from it. `layouts`: which operand strides its kernels
     walk: "any", "rows" (axis 0 with any stride, the rest contiguous) or "contiguous". `window_modes`: attention
     windows that it can walk. `weight_concat`: it can stack weights into one. `checks_weights`: taking a weight in, it
-    raises NonFiniteWeightError for what isn't finite, so that nobody need look beforehand. `one_weight_form`: it
-    keeps a weight the same way whatever reads it, so that graphs with other readers share it.
+    raises NonFiniteWeightError for what isn't finite, so that nobody need look beforehand. `one_weight_form`: it keeps
+    a weight the same way whatever reads it, so that graphs with other readers share it. `most_quantized_rows`: products
+    of larger row buckets read floats, whatever the weight. `half_products_from`: in row buckets from this size on,
+    products of float32 activations round activations and weights to float16, and sum in float32.
     """
 
     activation_formats: Mapping[str, str]
@@ -56,6 +58,8 @@ class Capabilities:
     layouts: Literal["any", "rows", "contiguous"] = "rows"
     weight_concat: bool = False
     checks_weights: bool = False
+    most_quantized_rows: int | None = None
+    half_products_from: int | None = None
     one_weight_form: bool = False
 
 

@@ -15,7 +15,7 @@ from minfer_ir.memory.window import span_bytes
 from minfer_ir.ops import OPS
 from minfer_ir.opspec import Array, Op
 from minfer_ir.runtime.backend import Backend, Binding, BufRef, Split
-from minfer_ir.testing.tolerances import Held, difference
+from minfer_ir.testing.tolerances import Held, Tolerance, difference, tolerance_on
 from minfer_ir.testing.values import draw_operand
 from minfer_ir.testing.variants import Variant, variant_graph, variants
 from minfer_ir.types import RowAxis, TensorType
@@ -111,7 +111,10 @@ class Bench:
             return "bytes outside the result changed: an operand, a guard, or a row beyond the actual ones"
         actual = self.result = self._read(self.node)
         held = Held(self.variant.op, self.variant.attrs, self.node.type, self._numbers())
-        return difference(held, expected, actual)
+        return difference(held, expected, actual, self._tolerance())
+
+    def _tolerance(self) -> Tolerance:
+        return tolerance_on(self.backend.capabilities, self.variant.op, self.variant.operands)
 
     def close(self) -> None:
         """Give the buffers back."""

@@ -23,6 +23,7 @@ from minfer_ir.ops import OPS
 from minfer_ir.ops.projection import HeadsAttrs
 from minfer_ir.ops.rope import rope_frequencies
 from minfer_ir.opspec import Array, Op
+from minfer_ir.runtime.backend import Capabilities
 from minfer_ir.types import TensorType
 
 UNIT = 2.0**-24
@@ -76,8 +77,14 @@ QUANTIZED = Tolerance(
     "a float32 result next to a rounding border is stored as either neighbour, one step of its block away",
     *(64, 1, 0.02),
 )
+HALF_PRODUCT = Tolerance(
+    "half-product",
+    "activations and weights are rounded to float16 before products that are summed in float32",
+    8192,
+)
+"""Half a unit in the last place of float16 for each factor, on top of what the op's class allows."""
 
-CLASSES = (BITWISE, REDUCTION, EXPONENTIAL, ROTATION, NORMED_ROTATION, PROJECTION, ATTENTION, QUANTIZED)
+CLASSES = (BITWISE, REDUCTION, EXPONENTIAL, ROTATION, NORMED_ROTATION, PROJECTION, ATTENTION, QUANTIZED, HALF_PRODUCT)
 
 BY_OP: Mapping[str, Tolerance] = {
     **dict.fromkeys(("matmul", "matmul_add", "rms_norm", "qk_norm", "add_rms_norm"), REDUCTION),
@@ -96,6 +103,15 @@ BY_OP: Mapping[str, Tolerance] = {
 def tolerance_of(op: str) -> Tolerance:
     """The class that kernels of `op` are held to."""
     return BY_OP.get(op, BITWISE)
+
+
+def tolerance_on(capabilities: Capabilities, op: Op, operands: Sequence[TensorType]) -> Tolerance:
+    """The class that a backend's kernel is held to: the op's, wider where the backend's products round to float16."""
+    plain, least = tolerance_of(op.name), capabilities.half_products_from
+    if least is None or not op.is_product or operands[0].dtype.name != "f32" or operands[0].shape[0] < least:
+        return plain
+    name, cause = f"{plain.name}, {HALF_PRODUCT.name}", f"{plain.cause}; {HALF_PRODUCT.cause}"
+    return replace(plain, name=name, cause=cause, units=plain.units + HALF_PRODUCT.units)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -18,6 +18,7 @@ from minfer_ir.types import Shape, TensorType
 from minfer_kernels.gpu.capture import CAPTURE_SITES, Capture, CaptureIdentity
 from minfer_kernels.gpu.device import Device, device_for
 from minfer_kernels.gpu.emit import EMITTERS, LAUNCH_SITES, REFUSALS
+from minfer_kernels.gpu.emit.products import MOST_ROWS, activation_format
 from minfer_kernels.gpu.emitter import Emitter
 from minfer_kernels.gpu.launch import SITE_PREFIX, Launch
 from minfer_kernels.gpu.moves import MOVE_SITES
@@ -32,33 +33,46 @@ CALL_SITES = (*(SITE_PREFIX + site for site in (*LAUNCH_SITES, *MOVE_SITES)), *C
 """What a probe must know: every launch, by the place in the code, and what is done around launches."""
 
 
-class GpuBackend:
-    """Owns device buffers and weights. `device` is a CUDA device, or the CPU under Triton's interpreter.
+Activations = Literal["8-bit", "f16"]
 
-    `capture`: replay programs as CUDA graphs, where the device has them. `async_copies`: copy between host and device
-    without waiting. `on` replaces what the runtime asks of the device; `waits` bounds what is waited for.
-    """
 
-    name = "gpu"
-    capabilities = Capabilities(
-        activation_formats=dict.fromkeys(WEIGHT_TYPES, "f32"),
+def capabilities(activations: Activations) -> Capabilities:
+    """What the kernels take. Weights aren't stacked: few rows run side by side in one launch without."""
+    formats = {fmt: activation_format(fmt) if activations == "8-bit" else "f32" for fmt in WEIGHT_TYPES}
+    return Capabilities(
+        activation_formats=formats,
         kv_types=("f32", "f16", "q8_0"),
         window_modes=("causal", "span", "map"),
         layouts="rows",
-        weight_concat=True,
         checks_weights=True,
         one_weight_form=True,
+        most_quantized_rows=MOST_ROWS,
+        half_products_from=MOST_ROWS + 1 if activations == "8-bit" else 1,
     )
+
+
+class GpuBackend:
+    """Owns device buffers and weights. `device` is a CUDA device, or the CPU under Triton's interpreter.
+
+    `activations`: how products of up to 16 rows read theirs where the weight is quantized, as 8-bit blocks or as
+    float32 rounded to float16. `capture`: replay programs as CUDA graphs, where the device has them. `async_copies`:
+    copy between host and device without waiting. `on` replaces what the runtime asks of the device; `waits` bounds what
+    is waited for.
+    """
+
+    name = "gpu"
     call_sites = CALL_SITES
 
     def __init__(
         self,
         device: torch.device,
+        activations: Activations = "8-bit",
         capture: bool = True,
         async_copies: bool = True,
         on: Device | None = None,
         waits: Waits | None = None,
     ) -> None:
+        self.capabilities = capabilities(activations)
         self.on = on or device_for(device)
         self.device = self.on.place
         self.captures = capture and self.on.captures
@@ -78,7 +92,18 @@ class GpuBackend:
             return None
         if op not in EMITTERS:
             return "no kernel"
+        if reason := self._float_product(op, operands):
+            return reason
         return REFUSALS[op](attrs, out, tuple(operands)) if op in REFUSALS else None
+
+    def _float_product(self, op: str, operands: Sequence[TensorType]) -> str | None:
+        """Why a product of few rows doesn't read floats, where it was set up to read 8-bit blocks."""
+        if op not in OPS or not OPS[op].is_product or operands[0].dtype.name != "f32":
+            return None
+        wanted = {self.capabilities.activation_formats[w.dtype.name] for w in OPS[op].weight_operands(operands)}
+        if operands[0].shape[0] > MOST_ROWS or wanted == {"f32"}:
+            return None
+        return f"products of up to {MOST_ROWS} rows read {' and '.join(sorted(wanted))} activations here, not f32"
 
     def memory(self) -> MemoryInfo:
         """Of the device: reported, or what the query failed with."""

@@ -8,16 +8,27 @@ import numpy as np
 import pytest
 from ir_builders import Array, floats
 
+from minfer_ir.dtypes import F32
 from minfer_ir.formats import Q8A32
 from minfer_ir.ops import OPS
 from minfer_ir.opspec import attrs_from_json
-from minfer_ir.testing.tolerances import BITWISE, CLASSES, Held, difference, tolerance_of
+from minfer_ir.runtime.backend import Capabilities
+from minfer_ir.testing.tolerances import (
+    BITWISE,
+    CLASSES,
+    HALF_PRODUCT,
+    Held,
+    Tolerance,
+    difference,
+    tolerance_of,
+    tolerance_on,
+)
 from minfer_ir.types import TensorType
 
 
 def held(op: str, *operands: Array, kinds: tuple[TensorType, ...] = (), **attrs: Any) -> tuple[Held, Array]:
     """What a result of `op` is held to, and the reference's result."""
-    from minfer_ir.dtypes import F32, I32
+    from minfer_ir.dtypes import I32
 
     spec = OPS[op]
     typed = attrs_from_json(spec, attrs)
@@ -28,7 +39,20 @@ def held(op: str, *operands: Array, kinds: tuple[TensorType, ...] = (), **attrs:
 def test_every_class_states_its_cause_and_every_op_has_one() -> None:
     assert len({c.name for c in CLASSES}) == len(CLASSES)
     assert all(len(c.cause) > 20 for c in CLASSES)
-    assert {tolerance_of(op) for op in OPS} == set(CLASSES)
+    assert {tolerance_of(op) for op in OPS} | {HALF_PRODUCT} == set(CLASSES)
+
+
+def test_products_in_float16_get_their_own_class_from_the_declared_bucket_on() -> None:
+    declared = Capabilities({}, (), (), half_products_from=17)
+
+    def used(op: str, rows: int, on: Capabilities = declared) -> Tolerance:
+        return tolerance_on(on, OPS[op], [TensorType((rows, 32), F32, "token")])
+
+    assert used("matmul", 16) is tolerance_of("matmul")
+    assert used("matmul", 17).units == tolerance_of("matmul").units + HALF_PRODUCT.units
+    assert HALF_PRODUCT.cause in used("matmul", 17).cause
+    assert used("rms_norm", 17) is tolerance_of("rms_norm")
+    assert used("matmul", 17, Capabilities({}, (), ())) is tolerance_of("matmul")
 
 
 def test_bitwise_tells_zeros_and_infinities_apart_but_not_nans() -> None:

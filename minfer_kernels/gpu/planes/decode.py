@@ -15,7 +15,6 @@ import triton
 import triton.language as tl
 
 from minfer_kernels.gpu.planes.layouts import LAYOUTS
-from minfer_kernels.gpu.planes.packing import plane_of
 
 
 @triton.constexpr_function
@@ -43,13 +42,19 @@ def has_minimum(fmt: Any) -> Any:
 @triton.constexpr_function
 def has_sub(fmt: Any) -> Any:
     """Whether units have sub-scales: the K-quants."""
-    return plane_of(LAYOUTS[fmt], "sub") is not None
+    return LAYOUTS[fmt].plane("sub") is not None
+
+
+@triton.constexpr_function
+def whole_units(fmt: Any) -> Any:
+    """Whether a K-quant's sub-scale belongs to 32 weights, not 16."""
+    return fmt in ("Q4_K", "Q5_K")
 
 
 @triton.constexpr_function
 def stride_of(fmt: Any, plane: Any, k: Any) -> Any:
     """Entries from row to row of a plane with `k` columns; 0 where the format doesn't have the plane."""
-    found = plane_of(LAYOUTS[fmt], plane)
+    found = LAYOUTS[fmt].plane(plane)
     return 0 if found is None else found.stride(k)
 
 
@@ -62,35 +67,39 @@ def load_quads(quants, high, row, unit, inside, K: tl.constexpr, FORMAT: tl.cons
     """
     quad = tl.arange(0, 4)
     BITS: tl.constexpr = _bits(FORMAT)
+    HIGH_BITS: tl.constexpr = _high_bits(FORMAT)
     first = quants + row.to(tl.int64) * stride_of(FORMAT, "quants", K)
     if BITS == 8:
         low = tl.load(first + unit * 4 + quad, mask=inside, other=0)
-        return low, tl.load(first + K // 8 + unit * 4 + quad, mask=inside, other=0)
-    if BITS == 2:
+        upper = tl.load(first + K // 8 + unit * 4 + quad, mask=inside, other=0)
+    elif BITS == 2:
         low, upper = _two_bits(tl.load(first + unit * 2 + tl.arange(0, 2), mask=inside, other=0))
+    elif FORMAT == "IQ4_NL":
+        low, upper = _levels(tl.load(first + unit * 4 + quad, mask=inside, other=0), PTX)
     else:
         words = tl.load(first + unit * 4 + quad, mask=inside, other=0)
-        if FORMAT == "IQ4_NL":
-            return _levels(words, PTX)
         low, upper = words & 0x0F0F0F0F, (words >> 4) & 0x0F0F0F0F
-    HIGH_BITS: tl.constexpr = _high_bits(FORMAT)
-    if HIGH_BITS == 0:
-        return low, upper
-    second = high + row.to(tl.int64) * stride_of(FORMAT, "high", K)
-    if HIGH_BITS == 2:
-        more, most = _two_bits(tl.load(second + unit * 2 + tl.arange(0, 2), mask=inside, other=0))
-    else:
-        word = tl.load(second + unit, mask=inside, other=0)
-        more, most = (word >> quad) & 0x01010101, (word >> (quad + 4)) & 0x01010101
-    return low | (more << BITS), upper | (most << BITS)
+    if HIGH_BITS > 0:
+        second = high + row.to(tl.int64) * stride_of(FORMAT, "high", K)
+        if HIGH_BITS == 2:
+            more, most = _two_bits(tl.load(second + unit * 2 + tl.arange(0, 2), mask=inside, other=0))
+        else:
+            word = tl.load(second + unit, mask=inside, other=0)
+            more, most = (word >> quad) & 0x01010101, (word >> (quad + 4)) & 0x01010101
+        low, upper = low | (more << BITS), upper | (most << BITS)
+    return low, upper
 
 
 @triton.jit
 def _two_bits(words):
     """Words `[..., 2]` of 2-bit numbers to quads `[..., 4]` of both halves."""
     # Joined side by side: quads 2 v and 2 v + 1 come from word v.
-    pairs = tl.reshape(tl.join(words, words >> 4), [*words.shape[:-1], 4])
-    return pairs & 0x03030303, (pairs >> 2) & 0x03030303
+    pairs = tl.join(words, words >> 4)
+    if len(words.shape) == 3:
+        quads = tl.reshape(pairs, [words.shape[0], words.shape[1], 4])
+    else:
+        quads = tl.reshape(pairs, [words.shape[0], 4])
+    return quads & 0x03030303, (quads >> 2) & 0x03030303
 
 
 @triton.jit
@@ -124,11 +133,12 @@ def _levels(words, PTX: tl.constexpr):
             is_pure=True,
             pack=1,
         )
-    low, upper = tl.zeros_like(words), tl.zeros_like(words)
-    for i in tl.static_range(4):
-        low |= _level((words >> (8 * i)) & 15) << (8 * i)
-        upper |= _level((words >> (8 * i + 4)) & 15) << (8 * i)
-    return low, upper
+    else:
+        low, upper = tl.zeros_like(words), tl.zeros_like(words)
+        for i in tl.static_range(4):
+            low |= _level((words >> (8 * i)) & 15) << (8 * i)
+            upper |= _level((words >> (8 * i + 4)) & 15) << (8 * i)
+        return low, upper
 
 
 @triton.jit
@@ -147,7 +157,8 @@ def load_scales(scales, row, block, inside, K: tl.constexpr, FORMAT: tl.constexp
     if has_minimum(FORMAT):
         d = found.to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
         return d, (found >> 16).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
-    return found.to(tl.float32), tl.zeros_like(found).to(tl.float32)
+    else:
+        return found.to(tl.float32), tl.zeros_like(found).to(tl.float32)
 
 
 @triton.jit
@@ -156,10 +167,11 @@ def load_sub(sub, row, unit, inside, K: tl.constexpr, FORMAT: tl.constexpr):
     found = tl.load(sub + row.to(tl.int64) * stride_of(FORMAT, "sub", K) + unit, mask=inside, other=0).to(tl.int32)
     if FORMAT == "Q2_K":
         return found & 15, (found >> 8) & 15, (found >> 4) & 15, (found >> 12) & 15
-    if has_minimum(FORMAT):
+    elif has_minimum(FORMAT):
         scale, offset = found & 0xFF, (found >> 8) & 0xFF
         return scale, scale, offset, offset
-    return (found << 24) >> 24, found >> 8, found * 0, found * 0
+    else:
+        return (found << 24) >> 24, found >> 8, found * 0, found * 0
 
 
 @triton.jit
@@ -173,8 +185,9 @@ def unit_terms(scales, sub, row, unit, inside, K: tl.constexpr, FORMAT: tl.const
         first, second, offset, other = load_sub(sub, row, unit, inside, K, FORMAT)
         least, less = offset.to(tl.float32) * dmin, other.to(tl.float32) * dmin
         return first.to(tl.float32) * d, second.to(tl.float32) * d, least, less
-    d, m = load_scales(scales, row, unit, inside, K, FORMAT)
-    return d, d, -m, -m
+    else:
+        d, m = load_scales(scales, row, unit, inside, K, FORMAT)
+        return d, d, -m, -m
 
 
 @triton.jit
@@ -183,7 +196,8 @@ def weights_of(quads, scale, minimum, J: tl.constexpr, FORMAT: tl.constexpr):
     quant = ((quads << (24 - 8 * J)) >> 24) - centre_of(FORMAT)
     if has_minimum(FORMAT):
         return quant.to(tl.float32) * scale - minimum
-    return quant.to(tl.float32) * scale
+    else:
+        return quant.to(tl.float32) * scale
 
 
 @triton.jit

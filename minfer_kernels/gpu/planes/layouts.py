@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from minfer_ir.formats import BF16, F16, F32, IQ4_NL, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0
 from minfer_ir.formats.base import Format
@@ -71,6 +70,10 @@ class PlaneLayout:
         """The format's."""
         return self.format.name
 
+    def plane(self, name: str) -> Plane | None:
+        """The plane of that name, where there is one."""
+        return next((plane for plane in self.planes if plane.name == name), None)
+
     def row_bytes(self, k: int) -> int:
         """Bytes of a row of `k` weights in all planes."""
         return sum(plane.row_bytes(k) for plane in self.planes)
@@ -94,24 +97,23 @@ def _floats(fmt: Format, dtype: str) -> PlaneLayout:
     return PlaneLayout(fmt, (Plane("values", dtype, 1, 1),))
 
 
-LAYOUTS: Mapping[str, PlaneLayout] = MappingProxyType(
-    {
-        layout.name: layout
-        for layout in (
-            _floats(F32, "f32"),
-            _floats(F16, "f16"),
-            _floats(BF16, "bf16"),
-            _quants(Q4_0, 4, centre=8),
-            _quants(Q4_1, 4, minimum=True),
-            _quants(Q5_0, 4, 1, centre=16),
-            _quants(Q5_1, 4, 1, minimum=True),
-            _quants(Q8_0, 8),
-            _quants(Q2_K, 2, minimum=True, sub=True),
-            _quants(Q3_K, 2, 1, centre=4, sub=True),
-            _quants(Q4_K, 4, minimum=True, sub=True),
-            _quants(Q5_K, 4, 1, minimum=True, sub=True),
-            _quants(Q6_K, 4, 2, centre=32, sub=True),
-            _quants(IQ4_NL, 4),
-        )
-    }
-)
+LAYOUTS: Mapping[str, PlaneLayout] = {
+    layout.name: layout
+    for layout in (
+        _floats(F32, "f32"),
+        _floats(F16, "f16"),
+        _floats(BF16, "bf16"),
+        _quants(Q4_0, 4, centre=8),
+        _quants(Q4_1, 4, minimum=True),
+        _quants(Q5_0, 4, 1, centre=16),
+        _quants(Q5_1, 4, 1, minimum=True),
+        _quants(Q8_0, 8),
+        _quants(Q2_K, 2, minimum=True, sub=True),
+        _quants(Q3_K, 2, 1, centre=4, sub=True),
+        _quants(Q4_K, 4, minimum=True, sub=True),
+        _quants(Q5_K, 4, 1, minimum=True, sub=True),
+        _quants(Q6_K, 4, 2, centre=32, sub=True),
+        _quants(IQ4_NL, 4),
+    )
+}
+"""By the format's name. A plain dictionary, because Triton copies what its functions refer to."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from minfer_ir.formats.base import CHUNK_ELEMENTS, Bytes, Format
 from minfer_ir.formats.bits import unpack_planes
-from minfer_kernels.gpu.planes.layouts import LAYOUTS, UNIT, Plane, PlaneLayout
+from minfer_kernels.gpu.planes.layouts import LAYOUTS, UNIT, PlaneLayout
 
 PlaneArrays = Mapping[str, NDArray[Any]]
 
@@ -136,11 +136,6 @@ def stacked(fmt: Format, parts: Sequence[Bytes]) -> dict[str, NDArray[Any]]:
     packed = [pack(fmt, part) for part in parts]
     names = [plane.name for plane in LAYOUTS[fmt.name].planes]
     return {name: packed[0][name] if len(packed) == 1 else np.concatenate([p[name] for p in packed]) for name in names}
-
-
-def plane_of(layout: PlaneLayout, name: str) -> Plane | None:
-    """The plane of that name, where the layout has one."""
-    return next((plane for plane in layout.planes if plane.name == name), None)
 
 
 assert UNIT == 32, "the packers spell out a unit's quads"

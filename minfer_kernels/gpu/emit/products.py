@@ -1,0 +1,154 @@
+"""Matrix products as launches: streams for few rows, tiles for many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import triton
+
+from minfer_ir.formats import ACTIVATION_FORMATS
+from minfer_ir.graph import Node
+from minfer_ir.ops import OPS
+from minfer_ir.types import TensorType
+from minfer_kernels.gpu.emitter import Emit, Emitter, Refusal
+from minfer_kernels.gpu.kernels.products import stream, tiles
+from minfer_kernels.gpu.kernels.products.stream import MOST_ROWS, stream_tile
+from minfer_kernels.gpu.planes.layouts import LAYOUTS
+
+
+def activation_format(weight: str) -> str:
+    """The 8-bit rows that a few rows' products with a weight format read; "f32" of floats."""
+    layout = LAYOUTS[weight]
+    if not layout.bits:
+        return "f32"
+    return "Q8A256" if layout.format.block_size == ACTIVATION_FORMATS["Q8A256"].block_size else "Q8A32"
+
+
+def planes(e: Emitter, weight: Node, prefix: str = "") -> dict[str, torch.Tensor]:
+    """The plane operands of a kernel; the first plane stands in where the format lacks one."""
+    held = e.weights[weight.id].planes
+    first = next(iter(held.values()))
+    return {prefix + name: held.get(name, first) for name in ("quants", "high", "scales", "sub")}
+
+
+def _product(e: Emitter, node: Node) -> None:
+    x, weight, *added = e.sources(node)
+    if x.type.shape[0] <= MOST_ROWS:
+        _stream(e, node, x, weight, added)
+    else:
+        _tiles(e, node, x, weight, added)
+
+
+def _operands(e: Emitter, node: Node, x: Node, weight: Node, added: Sequence[Node]) -> dict[str, Any]:
+    """What both kernels take."""
+    out = e.tensor(node)
+    return {
+        "rows_at": e.rows_at(x),
+        **planes(e, weight),
+        "y": e.tensor(added[0]) if added else out,
+        "out": out,
+        "n": weight.type.shape[0],
+        "y_stride": e.row_stride(added[0]) // 4 if added else 0,
+        "out_stride": e.row_stride(node) // 4,
+        "K": weight.type.shape[1],
+        "FORMAT": weight.type.dtype.name,
+        "ADD": bool(added),
+        "DP4A": e.ptx,
+    }
+
+
+def _stream(e: Emitter, node: Node, x: Node, weight: Node, added: Sequence[Node]) -> None:
+    n, k = weight.type.shape
+    tile = stream_tile(weight.type.dtype.name, k)
+    e.launch(
+        "products.stream",
+        node,
+        stream.product,
+        (triton.cdiv(n, tile.rows),),
+        warps=tile.warps,
+        x=e.bytes_at(x),
+        x_stride=e.row_stride(x),
+        ROWS=x.type.shape[0],
+        TILE=tile.rows,
+        LANES=tile.lanes,
+        EIGHT_BIT=x.type.dtype.name in ACTIVATION_FORMATS,
+        **_operands(e, node, x, weight, added),
+    )
+
+
+def _tiles(e: Emitter, node: Node, x: Node, weight: Node, added: Sequence[Node]) -> None:
+    rows, fmt = x.type.shape[0], weight.type.dtype.name
+    tile = tiles.dot_tile(rows, fmt)
+    e.launch(
+        "products.tiles",
+        node,
+        tiles.product,
+        (triton.cdiv(rows, tile.rows), triton.cdiv(weight.type.shape[0], tile.columns)),
+        warps=tile.warps,
+        stages=tile.stages,
+        x=e.tensor(x),
+        x_stride=e.row_stride(x) // 4,
+        TILE_ROWS=tile.rows,
+        TILE=tile.columns,
+        UNITS=tile.units,
+        **_operands(e, node, x, weight, added),
+    )
+
+
+def _swiglu(e: Emitter, node: Node) -> None:
+    x, gate, up = e.sources(node)
+    n, k = gate.type.shape
+    tile = stream_tile(gate.type.dtype.name, k)
+    e.launch(
+        "products.swiglu",
+        node,
+        stream.swiglu,
+        (triton.cdiv(n, tile.rows),),
+        warps=tile.warps,
+        x=e.bytes_at(x),
+        rows_at=e.rows_at(x),
+        **planes(e, gate),
+        **planes(e, up, "up_"),
+        out=e.tensor(node),
+        n=n,
+        x_stride=e.row_stride(x),
+        out_stride=e.row_stride(node) // 4,
+        K=k,
+        FORMAT=gate.type.dtype.name,
+        UP_FORMAT=up.type.dtype.name,
+        ROWS=x.type.shape[0],
+        TILE=tile.rows,
+        LANES=tile.lanes,
+        EIGHT_BIT=x.type.dtype.name in ACTIVATION_FORMATS,
+        DP4A=e.ptx,
+    )
+
+
+def why_not(op: str, operands: Sequence[TensorType], many: bool) -> str | None:
+    """Why no product kernel takes these; `many`: there is one for more than MOST_ROWS rows."""
+    x, weights = operands[0], list(OPS[op].weight_operands(operands))
+    if x.shape[0] > MOST_ROWS and not many:
+        return f"only products of up to {MOST_ROWS} rows finish their results, not of {x.shape[0]}"
+    for weight in weights:
+        wanted = activation_format(weight.dtype.name)
+        if x.shape[0] > MOST_ROWS and x.dtype.name != "f32":
+            return f"products of more than {MOST_ROWS} rows read float32, not {x.dtype.name}"
+        if x.dtype.name not in ("f32", wanted):
+            return f"{weight.dtype.name} weights take {wanted} or f32 activations, not {x.dtype.name}"
+    lanes = {(stream_tile(w.dtype.name, w.shape[1]).lanes, bool(LAYOUTS[w.dtype.name].bits)) for w in weights}
+    return "its weights are laid out for different tiles" if len(lanes) > 1 else None
+
+
+def _refusal(op: str, many: bool) -> Refusal:
+    return lambda _, out, operands: why_not(op, operands, many)
+
+
+SITES = ("products.stream", "products.tiles", "products.swiglu")
+EMITTERS: dict[str, Emit] = {"matmul": _product, "matmul_add": _product, "matmul_swiglu": _swiglu}
+REFUSALS: Mapping[str, Refusal] = {
+    "matmul": _refusal("matmul", True),
+    "matmul_add": _refusal("matmul_add", True),
+    "matmul_swiglu": _refusal("matmul_swiglu", False),
+}
