@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 PREFIX = "MINFER_"
-ISAS = ("auto", "portable", "avx2", "avx512vnni")
+ISAS = ("auto", "portable", "avx2", "avx512vnni", "avx512amx")
 
 
 class SettingsError(ValueError):

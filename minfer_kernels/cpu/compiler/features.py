@@ -8,10 +8,13 @@ from enum import StrEnum
 
 import llvmlite.binding as llvm
 
+from minfer_kernels.cpu.compiler.tile_permission import tiles_permitted
+
 
 class Isa(StrEnum):
     """The instruction sets that SIMD primitives have code for, best first; `PORTABLE` runs anywhere, same bits."""
 
+    AVX512_AMX = "avx512amx"
     AVX512_VNNI = "avx512vnni"
     AVX2 = "avx2"
     PORTABLE = "portable"
@@ -25,11 +28,13 @@ class Isa(StrEnum):
     @property
     def lanes(self) -> int:
         """Float32 lanes of a vector register, and so rows of a group of packed weights."""
-        return 16 if self is Isa.AVX512_VNNI else 8
+        return 16 if Isa.AVX512_VNNI in self.includes else 8
 
 
+_VNNI = frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "avx2", "fma", "f16c"})
 REQUIRED_FEATURES: dict[Isa, frozenset[str]] = {
-    Isa.AVX512_VNNI: frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "avx2", "fma", "f16c"}),
+    Isa.AVX512_AMX: _VNNI | {"amx-tile", "amx-int8"},
+    Isa.AVX512_VNNI: _VNNI,
     Isa.AVX2: frozenset({"avx2", "fma", "f16c"}),
     Isa.PORTABLE: frozenset(),
 }
@@ -47,8 +52,10 @@ class HostFeatures:
 
     @classmethod
     def detect(cls) -> HostFeatures:
-        """Ask LLVM about the CPU this process runs on."""
+        """Ask LLVM about the CPU this process runs on, and the kernel for AMX tiles; without them, no AMX features."""
         enabled = frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
+        if "amx-tile" in enabled and not tiles_permitted():
+            enabled = frozenset(name for name in enabled if not name.startswith("amx"))
         return cls(llvm.get_process_triple(), llvm.get_host_cpu_name(), enabled, platform.system().lower())
 
     @property

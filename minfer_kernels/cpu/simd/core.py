@@ -10,12 +10,12 @@ never does.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.core.imputils import builtin_registry as lowering_registry
 from numba.core.typing.templates import AbstractTemplate, ConcreteTemplate, infer_global, signature
 from numba.extending import models, register_model
@@ -105,14 +105,15 @@ void = types.void
 class Op:
     """A primitive that kernels call by name; `variant` adds code for one instruction set.
 
-    Emitters take (builder, *operands), or (builder, machine, *operands) where `by_machine`, and return the LLVM
+    `isa` is the least instruction set that has it. Emitters take (builder, *operands), or (builder, machine, *operands) where `by_machine`, and return the LLVM
     value, or None for a void primitive.
     """
 
-    def __init__(self, name: str, emit: Emit, by_machine: bool) -> None:
+    def __init__(self, name: str, emit: Emit, by_machine: bool, isa: Isa = Isa.PORTABLE) -> None:
         self.name = name
         self.by_machine = by_machine
-        self.emitters: dict[Isa, Emit] = {Isa.PORTABLE: emit}
+        self.isa = isa
+        self.emitters: dict[Isa, Emit] = {isa: emit}
 
     def variant(self, isa: Isa) -> Callable[[Emit], Emit]:
         """Register the decorated emitter for `isa` and what includes it; others keep the portable one."""
@@ -124,7 +125,9 @@ class Op:
         return register
 
     def emit(self, machine: Machine, builder: ir.IRBuilder, args: Sequence[Any]) -> Any:
-        """Emit the primitive's code for `machine`."""
+        """Emit the primitive's code for `machine`; TypeError where its instruction set lacks the primitive."""
+        if self.isa not in machine.isa.includes:
+            raise TypeError(f"the SIMD primitive {self.name} needs isa {self.isa}, not {machine.isa}")
         emit = next(self.emitters[isa] for isa in machine.isa.includes if isa in self.emitters)
         return emit(builder, machine, *args) if self.by_machine else emit(builder, *args)
 
@@ -143,18 +146,19 @@ def op(
     by_machine: bool = False,
     both_widths: bool = False,
     name: str | None = None,
+    isa: Isa = Isa.PORTABLE,
 ) -> Callable[[Emit], Op]:
     """Make a primitive from an emitter, typed `result(*operands)`; `operators` (say `operator.add`) also mean it.
 
     With `both_widths` the primitive takes the sixteen-lane vectors in place of the eight-lane ones too: its
-    emitter goes by the types of the LLVM values that it gets.
+    emitter goes by the types of the LLVM values that it gets. Kernels for less than `isa` cannot use it.
     """
     cases = [signature(result, *operands)]
     if both_widths:
         cases.append(signature(widened(result), *map(widened, operands)))
 
     def wrap(emit: Emit) -> Op:
-        primitive = Op(name or emit.__name__, emit, by_machine)
+        primitive = Op(name or emit.__name__, emit, by_machine, isa)
         template = type(f"{primitive.name}_typing", (ConcreteTemplate,), {"key": primitive, "cases": cases})
         infer_global(primitive, types.Function(template))
 
@@ -185,25 +189,42 @@ def widened(operand: Any) -> Any:
 
 def inline(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let kernels call `function` (more kernel Python), inlined; typed at each call by the operands it gets."""
+    _inline_as(function, lambda _machine: function)
+    return function
+
+
+def inline_by_isa(functions: Mapping[Isa, Callable[..., Any]]) -> Callable[..., Any]:
+    """A function that kernels inline: of `functions` (kernel Python), the one for the best isa that the machine has."""
+
+    def chosen(*_operands: Any) -> Any:
+        raise TypeError("a function that is chosen by instruction set exists in compiled kernels only")
+
+    _inline_as(chosen, lambda machine: next(functions[isa] for isa in machine.isa.includes if isa in functions))
+    return chosen
+
+
+def _inline_as(name: Callable[..., Any], function_for: Callable[[Machine], Callable[..., Any]]) -> None:
+    """Make `name`, where kernel Python calls it, mean `function_for` the machine that is compiled for."""
 
     class Typing(AbstractTemplate):
-        key = function
+        key = name
 
         def generic(self, args: Any, kws: Any) -> Any:
             if kws:
-                raise TypeError(f"{function.__name__}: inlined kernel functions take positional operands only")
-            return self.context.kernel_compiler.compile_inline(function, args).signature
+                raise TypeError(f"{name.__name__}: inlined kernel functions take positional operands only")
+            compiler = self.context.kernel_compiler
+            return compiler.compile_inline(function_for(compiler.machine), args).signature
 
-    Typing.__name__ = f"{function.__name__}_typing"
-    infer_global(function, types.Function(Typing))
+    Typing.__name__ = f"{name.__name__}_typing"
+    infer_global(name, types.Function(Typing))
 
     def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Sequence[Any]) -> Any:
-        compiled = context.typing_context.kernel_compiler.compile_inline(function, sig.args)
+        compiler = context.typing_context.kernel_compiler
+        compiled = compiler.compile_inline(function_for(compiler.machine), sig.args)
         context.add_linking_libs([compiled.library])
         return context.call_internal_no_propagate(builder, compiled.fndesc, sig, args)[1]
 
-    lowering_registry.lower(function, types.VarArg(types.Any))(lower)
-    return function
+    lowering_registry.lower(name, types.VarArg(types.Any))(lower)
 
 
 def const(vector: ir.VectorType, value: float) -> ir.Constant:
@@ -271,9 +292,23 @@ def lane(b: ir.IRBuilder, x: Any, index: int) -> Any:
     return b.extract_element(x, ir.Constant(I32, index))
 
 
-@op(i64)
-def stack_1k(b: ir.IRBuilder) -> Any:
-    """The address of 1 KiB of this call's own stack, 64-byte aligned; each place in the source has its own."""
-    room: Any = cgutils.alloca_once(b, ir.ArrayType(I8, 1024))
+def stack_room(nbytes: int) -> Op:
+    """A primitive () to the address of `nbytes` of the call's own stack, 64-byte aligned; each place in the source has
+    its own.
+    """
+
+    def emit(b: ir.IRBuilder) -> Any:
+        return b.ptrtoint(stack_array(b, nbytes), I64)
+
+    return op(i64, name=f"stack_room_{nbytes}")(emit)
+
+
+def stack_array(b: ir.IRBuilder, nbytes: int) -> Any:
+    """A pointer to `nbytes` of the function's stack, 64-byte aligned and not initialized, as Numba's would be."""
+    with b.goto_entry_block():
+        room: Any = b.alloca(ir.ArrayType(I8, nbytes))
     room.align = 64
-    return b.ptrtoint(room, I64)
+    return room
+
+
+stack_1k = stack_room(1024)

@@ -140,7 +140,7 @@ def _load_f32_partial(width: Width) -> Op:
     @op(width.f32, i64, i64, f32, name=f"load_f32x{width.n}_partial")
     def emit(b: ir.IRBuilder, p: Any, n: Any, rest: Any) -> Any:
         """The first n float32 at p; `rest` in the other lanes."""
-        return _masked_load(b, p, n, splat(b, rest, width.f32.llvm), 4)
+        return masked_load(b, p, n, splat(b, rest, width.f32.llvm), 4)
 
     return emit
 
@@ -158,11 +158,11 @@ def _load_f16_partial(width: Width) -> Op:
     @op(width.f32, i64, i64, name=f"load_f16x{width.n}_partial")
     def emit(b: ir.IRBuilder, p: Any, n: Any) -> Any:
         """The first n float16 at p, widened; zeros in the other lanes."""
-        return widen_f16(b, _masked_load(b, p, n, const(width.of(I16), 0), 2))
+        return widen_f16(b, masked_load(b, p, n, const(width.of(I16), 0), 2))
 
     @emit.variant(Isa.AVX2)
     def with_f16c(b: ir.IRBuilder, p: Any, n: Any) -> Any:
-        halves = b.bitcast(_masked_load(b, p, n, const(width.of(I16), 0), 2), width.of(F16))
+        halves = b.bitcast(masked_load(b, p, n, const(width.of(I16), 0), 2), width.of(F16))
         return b.fpext(halves, width.f32.llvm)
 
     return emit
@@ -208,7 +208,8 @@ def _first_lanes(b: ir.IRBuilder, n: Any, count: int) -> Any:
     return b.icmp_signed("<", lanes(vector, range(count)), splat(b, b.trunc(n, I32), vector))
 
 
-def _masked_load(b: ir.IRBuilder, p: Any, n: Any, rest: Any, align: int) -> Any:
+def masked_load(b: ir.IRBuilder, p: Any, n: Any, rest: Any, align: int) -> Any:
+    """The first n lanes at p, and the others of `rest`."""
     vector = rest.type
     name = f"llvm.masked.load.{suffix(vector)}.p0"
     return call(b, name, vector, pointer(b, p, vector), ir.Constant(I32, align), _first_lanes(b, n, vector.count), rest)

@@ -10,8 +10,10 @@ from typing import Any
 from minfer_kernels.cpu.decoders.blocks import block_tile
 from minfer_kernels.cpu.decoders.floats import float_tile
 from minfer_kernels.cpu.decoders.registry import decoder_of
+from minfer_kernels.cpu.kernels.parts import tile_products
 from minfer_kernels.cpu.kernels.parts.tokens import Step, take_each
-from minfer_kernels.cpu.simd import inline
+from minfer_kernels.cpu.simd import Isa, inline
+from minfer_kernels.cpu.simd.core import inline_by_isa
 from minfer_kernels.cpu.simd.widths import LANES
 from minfer_kernels.cpu.weights.layouts import WeightLayout, layout_of
 
@@ -65,6 +67,9 @@ def group_products(fmt: str, rows: int) -> GroupProducts:
     ahead, tile, store = make(1, distance), cache(lambda tokens: make(tokens, 0)), _store(rows)
     one = inline(lambda group, n_blocks, x, k: ahead(group, n_blocks, x, 0, k))
     multiply = _multiply(TILE_TOKENS[rows], one, tile, store)
+    if rows == tile_products.ROWS and layout.activation != "f32":
+        with_tiles = tile_products.with_tiles(layout, multiply)
+        multiply = inline_by_isa({Isa.PORTABLE: multiply, Isa.AVX512_AMX: with_tiles})
     return GroupProducts(layout, TILE_TOKENS[rows], one, tile, store, multiply)
 
 
