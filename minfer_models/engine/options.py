@@ -25,7 +25,7 @@ class EngineOptions:
     """`n_ctx` in tokens (None: what the model was trained for, up to 8192); `chunk` is the most rows per forward.
 
     `threads` None takes the physical cores; fewer walk while other processes keep cores busy, unless `threads_fixed`.
-    `budget` bounds memory in bytes. `isa` is "auto", "avx512vnni", "avx2" or "portable".
+    `budget` bounds memory in bytes. `isa` is "auto", "avx512amx", "avx512vnni", "avx2" or "portable".
     """
 
     n_ctx: int | None = None

@@ -8,6 +8,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -402,4 +403,7 @@ def test_an_avx2_build_keeps_to_avx2() -> None:
     features = Machine.for_isa(host, Isa.AVX2).features.split(",")
     assert {f"-{f}" for f in wide} <= set(features) and "+avx2" in features
     assert "+avx512vnni" in Machine.for_isa(host, Isa.AVX512_VNNI).features.split(",")
+    tiles = replace(host, features=host.features | {"amx-tile"})
+    assert tiles.best_isa() is Isa.AVX512_AMX and tiles.missing(Isa.AVX512_VNNI) == frozenset()
+    assert [isa.lanes for isa in Isa] == [16, 16, 8, 8]
     assert [isa.includes for isa in Isa] == [tuple(Isa)[i:] for i in range(len(Isa))]

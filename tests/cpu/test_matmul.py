@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from minfer_ir.formats import FORMATS, WEIGHT_FORMATS
 from minfer_kernels.cpu.compiler.features import Isa
-from minfer_kernels.cpu.kernels.matmul import PANEL_BYTES
+from minfer_kernels.cpu.kernels.parts.panels import PANEL_BYTES_AMX
 from minfer_kernels.cpu.weights.layouts import activation_format
 from minfer_kernels.cpu.weights.packing import PackedWeight, pack
 
@@ -108,7 +108,7 @@ def test_more_rows_than_a_panel_holds() -> None:
     rng = np.random.default_rng(6)
     n, k = 16, 32 * 64
     raw = random_weight(rng, "Q8_0", n, k)
-    rows = PANEL_BYTES // k * 2 + 3
+    rows = PANEL_BYTES_AMX // k * 2 + 3
     x, values = random_rows(rng, "Q8_0", rows, k)
     out = matmul(packed("Q8_0", raw), x, n_threads=2)
     assert_close_to_float64("Q8_0", raw, values, out)

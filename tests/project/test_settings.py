@@ -63,7 +63,7 @@ def test_an_empty_value_is_unset() -> None:
         ("MINFER_THREADS", "two", "a whole number from 1"),
         ("MINFER_THREADS", "1.5", "a whole number from 1"),
         ("MINFER_THREADS_FIXED", "yes", "0, 1"),
-        ("MINFER_ISA", "AVX2", "auto, portable, avx2, avx512vnni"),
+        ("MINFER_ISA", "AVX2", "auto, portable, avx2, avx512vnni, avx512amx"),
         ("MINFER_FUSIONS_OFF", "a,b,a", "names of fusions, comma between them, each once"),
         ("HF_ENDPOINT", "huggingface.co", "an http or https address"),
     ],

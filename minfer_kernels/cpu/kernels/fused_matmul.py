@@ -10,7 +10,8 @@ from __future__ import annotations
 from minfer_kernels.cpu.compiler.kernel import Int, Kernel, Ptr, kernel, kernel_family
 from minfer_kernels.cpu.kernels.norm import add_row
 from minfer_kernels.cpu.kernels.parts.lanes import swiglu_lanes
-from minfer_kernels.cpu.kernels.parts.product_tiles import tile_filler, tile_tokens
+from minfer_kernels.cpu.kernels.parts.panels import tile_tokens
+from minfer_kernels.cpu.kernels.parts.product_tiles import tile_filler
 from minfer_kernels.cpu.kernels.parts.rows import ceil_div, first_item
 from minfer_kernels.cpu.kernels.parts.tile_scratch import TILE_BYTES, UNIT
 from minfer_kernels.cpu.kernels.quantize import gated, row_writer

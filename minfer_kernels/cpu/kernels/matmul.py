@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from minfer_kernels.cpu.compiler.kernel import Int, Kernel, Ptr, kernel, kernel_family
 from minfer_kernels.cpu.kernels.parts.group_products import group_products
+from minfer_kernels.cpu.kernels.parts.panels import panel_tokens
 from minfer_kernels.cpu.kernels.parts.rows import ceil_div, first_item
 from minfer_kernels.cpu.simd import load_i32, smaller
 from minfer_kernels.cpu.weights.layouts import layout_of
-
-# Activation rows of a panel together: half of a small L2, the rest for the weights that pass by.
-PANEL_BYTES = 1 << 17
 
 
 @kernel_family
@@ -27,8 +25,7 @@ def matmul(fmt: str, rows: int) -> Kernel:
     """
     layout = layout_of(fmt.upper(), rows)
     block, block_bytes, group_rows = layout.block, layout.block_bytes, rows
-    products = group_products(layout.format, rows)
-    multiply, tokens = products.multiply, products.tokens
+    multiply = group_products(layout.format, rows).multiply
 
     @kernel
     def body(
@@ -38,7 +35,7 @@ def matmul(fmt: str, rows: int) -> Kernel:
         n_blocks = k // block
         n_groups = ceil_div(n, group_rows)
         first, end = first_item(n_groups, tid, n_threads), first_item(n_groups, tid + 1, n_threads)
-        panel = tokens * (PANEL_BYTES // (tokens * x_stride + 1) + 1)
+        panel = panel_tokens(x_stride)
         for start in range(0, rows, panel):
             stop = smaller(start + panel, rows)
             for g in range(first, end):

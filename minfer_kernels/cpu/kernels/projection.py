@@ -11,7 +11,8 @@ from collections.abc import Callable
 from minfer_kernels.cpu.compiler.kernel import F32, Int, Kernel, Ptr, kernel, kernel_family
 from minfer_kernels.cpu.kernels.norm import add_row, norm_row
 from minfer_kernels.cpu.kernels.parts.cell_rows import cell_writer
-from minfer_kernels.cpu.kernels.parts.product_tiles import tile_filler, tile_tokens
+from minfer_kernels.cpu.kernels.parts.panels import tile_tokens
+from minfer_kernels.cpu.kernels.parts.product_tiles import tile_filler
 from minfer_kernels.cpu.kernels.parts.rows import ceil_div, first_item
 from minfer_kernels.cpu.kernels.parts.tile_scratch import TILE_BYTES, UNIT
 from minfer_kernels.cpu.kernels.rope import copy_elements, rotation

@@ -134,29 +134,29 @@ def store_results(b: ir.IRBuilder, p: Any, stride: Any, results: Any) -> None:
 
 
 @_amx(results16, results16, i64, f32x16, i64, i64)
-def add_products(b: ir.IRBuilder, results: Any, sums: Any, d: Any, dx: Any, x_stride: Any) -> Any:
-    """For each token fma(d * dx, float(sums), result); its float32 dx lies at dx + t * x_stride."""
-    return _each_token(b, results, lambda t, y: _scaled(b, sums, d, dx, x_stride, t, y))
+def add_products(b: ir.IRBuilder, results: Any, sums: Any, d: Any, dx: Any, stride: Any) -> Any:
+    """For each token fma(d * dx, float(sums), result); its float32 dx lies at dx + t * stride."""
+    return _each_token(b, results, lambda t, y: _scaled(b, sums, d, dx, stride, t, y))
 
 
-@_amx(results16, results16, i64, f32x16, i64, i64, f32x16, i64, i64)
+@_amx(results16, results16, i64, f32x16, i64, f32x16, i64, i64)
 def add_products_and_minimums(
-    b: ir.IRBuilder, results: Any, sums: Any, d: Any, dx: Any, x_stride: Any, m: Any, offset: Any, offset_stride: Any
+    b: ir.IRBuilder, results: Any, sums: Any, d: Any, dx: Any, m: Any, offset: Any, stride: Any
 ) -> Any:
-    """`add_products`, then fma(m, offset, result); a token's float32 offset lies at offset + t * offset_stride."""
+    """`add_products`, then fma(m, offset, result); a token's float32 offset lies at offset + t * stride."""
 
     def added(t: int, y: Any) -> Any:
-        y = _scaled(b, sums, d, dx, x_stride, t, y)
-        return _fma(b, m, _splat_at(b, _row(b, offset, offset_stride, t)), y)
+        y = _scaled(b, sums, d, dx, stride, t, y)
+        _needed(b, y)
+        return _fma(b, m, _splat_at(b, _row(b, offset, stride, t)), y)
 
     return _each_token(b, results, added)
 
 
-@_amx(void, i64, i64, i64, i64)
-def store_offsets(b: ir.IRBuilder, dx: Any, quant_sums: Any, count: Any, out: Any) -> None:
-    """out[i] = dx[i] * float(quant_sums[i]) for the first `count` of 16 lanes; the others are written too."""
-    scales, sums = (masked_load(b, p, count, const(v, 0), 4) for p, v in ((dx, _FLOATS), (quant_sums, _INTS)))
-    store(b, out, b.fmul(scales, b.sitofp(sums, _FLOATS)), 64)
+@_amx(WIDTHS[1].i32, i64, i64)
+def load_i32x16_partial(b: ir.IRBuilder, p: Any, n: Any) -> Any:
+    """The first n int32 at p, and zeros."""
+    return masked_load(b, p, n, const(_INTS, 0), 4)
 
 
 def store_run(bias: int) -> Op:
@@ -230,9 +230,19 @@ def _scaled(b: ir.IRBuilder, sums: Any, d: Any, dx: Any, x_stride: Any, token: i
 
 
 def _each_token(b: ir.IRBuilder, results: Any, step: Callable[[int, Any], Any]) -> Any:
-    """Token after token: LLVM would convert the sums of all first, and spill them."""
-    in_order = ir.InlineAsm(ir.FunctionType(_FLOATS, [_FLOATS]), "", "=v,0,~{memory}", side_effect=True)
-    return _gathered(b, [b.call(in_order, [step(t, b.extract_value(results, t))]) for t in range(TOKENS)])
+    """Token after token: an empty instruction asks for each result before the next token's sums may be loaded.
+
+    LLVM would convert all sums first, and spill them.
+    """
+    added = []
+    for t in range(TOKENS):
+        added.append(step(t, b.extract_value(results, t)))
+        _needed(b, added[-1])
+    return _gathered(b, added)
+
+
+def _needed(b: ir.IRBuilder, x: Any) -> None:
+    b.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), [_FLOATS]), "", "v,~{memory}", side_effect=True), [x])
 
 
 def _gathered(b: ir.IRBuilder, vectors: list[Any]) -> Any:
@@ -248,4 +258,3 @@ def _splat_at(b: ir.IRBuilder, p: Any) -> Any:
 
 def _fma(b: ir.IRBuilder, x: Any, y: Any, z: Any) -> Any:
     return call(b, "llvm.fma.v16f32", _FLOATS, x, y, z)
-

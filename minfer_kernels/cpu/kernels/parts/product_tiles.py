@@ -12,23 +12,10 @@ from typing import Any
 
 from minfer_kernels.cpu.kernels.parts.group_products import group_products
 from minfer_kernels.cpu.kernels.parts.rows import ceil_div
-from minfer_kernels.cpu.kernels.parts.tile_scratch import TILE_BYTES
-from minfer_kernels.cpu.simd import inline, larger, smaller
+from minfer_kernels.cpu.simd import inline
 from minfer_kernels.cpu.weights.layouts import layout_of
 
 Filler = Callable[..., None]
-
-# Activation rows of a tile together: half of a small L2, the rest for the weights that pass by.
-PANEL_BYTES = 1 << 17
-# Tokens of the largest tile that products are made in: a whole number of them leaves no rest within a panel.
-WHOLE_TILES = 8
-
-
-@inline
-def tile_tokens(x_stride: int, tile_stride: int) -> int:
-    """How many tokens a tile takes: their activations stay in a part of L2, and the tile fits its scratch."""
-    fitting = smaller(PANEL_BYTES // (x_stride + 1), TILE_BYTES // tile_stride)
-    return larger(WHOLE_TILES, fitting // WHOLE_TILES * WHOLE_TILES)
 
 
 @cache

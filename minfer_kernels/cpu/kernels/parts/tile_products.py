@@ -21,6 +21,7 @@ from minfer_kernels.cpu.simd import (
     load_f16x16,
     load_f32,
     load_f32x16,
+    load_f32x16_partial,
     load_i32x16,
     smaller,
     splat_f32x16,
@@ -37,13 +38,13 @@ from minfer_kernels.cpu.simd.tiles import (
     add_products,
     add_products_and_minimums,
     close_tiles,
+    load_i32x16_partial,
     load_results,
     multiply_32,
     multiply_256,
     multiply_pairs,
     no_results,
     open_tiles,
-    store_offsets,
     store_results,
 )
 from minfer_kernels.cpu.weights.layouts import WeightLayout
@@ -54,6 +55,9 @@ CHUNK = 32
 """Most blocks of 32 in a chunk: 16 KiB of tiles."""
 CHUNK_OF_256 = 2
 """Most blocks of 256 in a chunk: 18 KiB of tiles."""
+FACTORS_BYTES = 8 * CHUNK
+"""Of each token in a chunk, beside each other so that a loop over blocks needs one address: its scales, and these times
+its sums of quants."""
 BEHIND = 2
 """How many blocks of 32 are multiplied before the first is added; sums live in 4 places."""
 
@@ -83,26 +87,26 @@ def _simple_sweep(layout: WeightLayout) -> Step:
     block_bytes, decode = layout.block_bytes, simple_tiles(layout)
     load_scales, prepare, add = (_with_minimums if layout.has("m") else _scaled)(layout)
     tiles_room, scales_room = stack_room(RUN_BYTES * CHUNK), stack_room(128 * CHUNK)
-    sums_room, offsets_room = stack_room(4 * SUMS_BYTES), stack_room(4 * CHUNK * TOKENS)
+    sums_room, factors_room = stack_room(4 * SUMS_BYTES), stack_room(FACTORS_BYTES * TOKENS)
 
     @inline
-    def tile(results: Any, n: Any, x: Any, x_stride: Any, dx: Any, tiles: Any, scales: Any, offsets: Any) -> Any:
+    def tile(results: Any, n: Any, x: Any, x_stride: Any, tiles: Any, scales: Any, factors: Any) -> Any:
         sums = sums_room()
         for b in range(smaller(BEHIND, n)):
             multiply_32(x + 32 * b, x_stride, tiles + RUN_BYTES * b, sums + SUMS_BYTES * b)
         for b in range(n - BEHIND):
             ahead = b + BEHIND
             multiply_32(x + 32 * ahead, x_stride, tiles + RUN_BYTES * ahead, sums + SUMS_BYTES * (ahead % 4))
-            results = add(results, sums + SUMS_BYTES * (b % 4), scales + 128 * b, dx + 4 * b, x_stride, offsets + 4 * b)
+            results = add(results, sums + SUMS_BYTES * (b % 4), scales + 128 * b, factors + 4 * b)
         for b in range(larger(n - BEHIND, 0), n):
-            results = add(results, sums + SUMS_BYTES * (b % 4), scales + 128 * b, dx + 4 * b, x_stride, offsets + 4 * b)
+            results = add(results, sums + SUMS_BYTES * (b % 4), scales + 128 * b, factors + 4 * b)
         return results
 
     @inline
     def sweep(
         group: Any, n_blocks: Any, k: Any, x: Any, x_stride: Any, out: Any, out_stride: Any, start: Any, stop: Any
     ) -> None:
-        tiles, scales, offsets = tiles_room(), scales_room(), offsets_room()
+        tiles, scales, factors = tiles_room(), scales_room(), factors_room()
         chunks = ceil_div(n_blocks, CHUNK)
         for c in range(chunks):
             first, end = n_blocks * c // chunks, n_blocks * (c + 1) // chunks
@@ -112,10 +116,9 @@ def _simple_sweep(layout: WeightLayout) -> Step:
                 load_scales(block, scales + 128 * at)
             for t in range(start, stop, TOKENS):
                 row, place = x + t * x_stride, out + t * out_stride
-                dx = row + k + 4 * first
-                prepare(dx, dx + k // 8, x_stride, end - first, offsets)
+                prepare(row + k + 4 * first, k // 8, x_stride, end - first, factors)
                 results = load_results(place, out_stride) if c > 0 else no_results()
-                results = tile(results, end - first, row + 32 * first, x_stride, dx, tiles, scales, offsets)
+                results = tile(results, end - first, row + 32 * first, x_stride, tiles, scales, factors)
                 store_results(place, out_stride, results)
 
     return sweep
@@ -130,12 +133,15 @@ def _scaled(layout: WeightLayout) -> tuple[Step, Step, Step]:
         store_f32x16(out, load_f16x16(block + d_at))
 
     @inline
-    def prepare(_dx: Any, _quant_sums: Any, _x_stride: Any, _n: Any, _offsets: Any) -> None:
-        pass
+    def prepare(dx: Any, _sums_behind: Any, x_stride: Any, n: Any, factors: Any) -> None:
+        for t in range(TOKENS):
+            for b in range(0, n, 16):
+                scales = load_f32x16_partial(dx + t * x_stride + 4 * b, n - b, f32(0.0))
+                store_f32x16(factors + FACTORS_BYTES * t + 4 * b, scales)
 
     @inline
-    def add(results: Any, sums: Any, scales: Any, dx: Any, x_stride: Any, _offset: Any) -> Any:
-        return add_products(results, sums, load_f32x16(scales), dx, x_stride)
+    def add(results: Any, sums: Any, scales: Any, factors: Any) -> Any:
+        return add_products(results, sums, load_f32x16(scales), factors, FACTORS_BYTES)
 
     return load_scales, prepare, add
 
@@ -149,16 +155,18 @@ def _with_minimums(layout: WeightLayout) -> tuple[Step, Step, Step]:
         store_f32x16(out + 64, load_f16x16(block + m_at))
 
     @inline
-    def prepare(dx: Any, quant_sums: Any, x_stride: Any, n: Any, offsets: Any) -> None:
+    def prepare(dx: Any, sums_behind: Any, x_stride: Any, n: Any, factors: Any) -> None:
         for t in range(TOKENS):
             for b in range(0, n, 16):
-                behind = t * x_stride + 4 * b
-                store_offsets(dx + behind, quant_sums + behind, n - b, offsets + 4 * CHUNK * t + 4 * b)
+                at, to = dx + t * x_stride + 4 * b, factors + FACTORS_BYTES * t + 4 * b
+                scales = load_f32x16_partial(at, n - b, f32(0.0))
+                store_f32x16(to, scales)
+                store_f32x16(to + 4 * CHUNK, scales * to_f32(load_i32x16_partial(at + sums_behind, n - b)))
 
     @inline
-    def add(results: Any, sums: Any, scales: Any, dx: Any, x_stride: Any, offset: Any) -> Any:
+    def add(results: Any, sums: Any, scales: Any, factors: Any) -> Any:
         d, m = load_f32x16(scales), load_f32x16(scales + 64)
-        return add_products_and_minimums(results, sums, d, dx, x_stride, m, offset, 4 * CHUNK)
+        return add_products_and_minimums(results, sums, d, factors, m, factors + 4 * CHUNK, FACTORS_BYTES)
 
     return load_scales, prepare, add
 
@@ -190,7 +198,14 @@ def _kquant_sweep(layout: WeightLayout) -> Step:
                 if i > 0:
                     t, b = start + (i - 1) // n * TOKENS, first + (i - 1) % n
                     row, place = x + t * x_stride, out + t * out_stride
-                    add(place, out_stride, sums + sums_bytes * ((i - 1) % 2), group + b * block_bytes, row + k + 4 * b, x_stride)
+                    add(
+                        place,
+                        out_stride,
+                        sums + sums_bytes * ((i - 1) % 2),
+                        group + b * block_bytes,
+                        row + k + 4 * b,
+                        x_stride,
+                    )
 
     return sweep
 

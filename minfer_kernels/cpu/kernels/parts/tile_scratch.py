@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-# A tile of results on their way to the step behind the product: a part of L2.
-TILE_BYTES = 1 << 16
+# The largest tile of results on their way to the step behind the product; instruction sets with small tiles of tokens
+# use less (`panels`), and what isn't used is no memory yet.
+TILE_BYTES = 1 << 19
 
 UNIT = 16
 """Output rows of a unit where nothing needs more: whole groups of every layout, few enough to share out evenly."""
