@@ -59,7 +59,7 @@ def test_tiles_read_and_write_nothing_past_their_operands(fmt: str) -> None:
 
 @pytest.mark.parametrize("fmt", QUANTIZED)
 def test_an_unusable_token_spoils_no_other_of_its_tile(fmt: str) -> None:
-    raw, x = operands(fmt, 16, 2, 16, 6)
+    raw, _ = operands(fmt, 16, 2, 16, 6)
     values = np.ones((16, 2 * block_of(fmt)), np.float32)
     values[5, 3] = np.inf
     out = matmul(packed(fmt, raw), quantized(fmt, values)[0])

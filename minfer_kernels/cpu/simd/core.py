@@ -105,8 +105,8 @@ void = types.void
 class Op:
     """A primitive that kernels call by name; `variant` adds code for one instruction set.
 
-    `isa` is the least instruction set that has it. Emitters take (builder, *operands), or (builder, machine, *operands) where `by_machine`, and return the LLVM
-    value, or None for a void primitive.
+    `isa` is the least instruction set that has it. Emitters take (builder, *operands), or (builder, machine, *operands)
+    where `by_machine`, and return the LLVM value, or None for a void primitive.
     """
 
     def __init__(self, name: str, emit: Emit, by_machine: bool, isa: Isa = Isa.PORTABLE) -> None:

@@ -197,15 +197,12 @@ def _kquant_sweep(layout: WeightLayout) -> Step:
                     multiply(row, first + b, x_stride, k, tiles + tiles_bytes * b, sums + sums_bytes * (i % 2))
                 if i > 0:
                     t, b = start + (i - 1) // n * TOKENS, first + (i - 1) % n
-                    row, place = x + t * x_stride, out + t * out_stride
-                    add(
-                        place,
-                        out_stride,
+                    place, dx, done = (
+                        out + t * out_stride,
+                        x + t * x_stride + k + 4 * b,
                         sums + sums_bytes * ((i - 1) % 2),
-                        group + b * block_bytes,
-                        row + k + 4 * b,
-                        x_stride,
                     )
+                    add(place, out_stride, done, group + b * block_bytes, dx, x_stride)
 
     return sweep
 
