@@ -109,5 +109,10 @@ def _method(spec: Op) -> Any:
     return method
 
 
+def add_method(spec: Op) -> None:
+    """Give every GraphBuilder a method for `spec`."""
+    setattr(GraphBuilder, spec.name, _method(spec))
+
+
 for _spec in OPS.values():
-    setattr(GraphBuilder, _spec.name, _method(_spec))
+    add_method(_spec)

@@ -360,3 +360,6 @@ class GraphBuilder:
 
 def leaf_key(attrs: Any) -> str | None:
     """The name a leaf was declared under."""
+
+def add_method(spec: Op) -> None:
+    """Give every GraphBuilder a method for `spec`."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from minfer_ir.graph import Graph
 from minfer_ir.params import DevicePlan
+from minfer_ir.plugins import enable
 from minfer_ir.runtime.backend import Backend
 from minfer_ir.runtime.probe import Probe
 from minfer_ir.runtime.resources import call_sites
@@ -128,9 +129,10 @@ def load(
     replaces the ones that `devices` names. `on_weight` and `on_compile` report progress.
 
     Raises LocateError when nothing is found, GGUFError for a file that can't be run, EngineError for options out of
-    range, BudgetError when it doesn't fit.
+    range, BudgetError when it doesn't fit, PluginError for a plug-in that the settings name and that isn't there.
     """
     settings = settings or Settings.from_env()
+    enable(settings.plugins)
     defaults = EngineOptions()
     options = EngineOptions(
         n_ctx=n_ctx,

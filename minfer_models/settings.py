@@ -114,6 +114,16 @@ class Settings:
             shown="none",
         ),
     )
+    plugins: tuple[str, ...] = field(
+        default=(),
+        metadata=_variable(
+            "MINFER_PLUGINS",
+            _names,
+            allowed="names of installed plug-ins, comma between them, each once",
+            doc="Plug-ins whose ops, fusions and kernels take part.",
+            shown="none",
+        ),
+    )
     test_call_fail: tuple[str, ...] = field(
         default=(),
         metadata=_variable(

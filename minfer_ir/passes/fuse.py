@@ -17,7 +17,12 @@ from minfer_ir.passes.rewriter import Rewriter
 from minfer_ir.runtime.backend import Backend
 
 FUSIONS = (*dict.fromkeys(op.switch for op in FUSED.values()), CONCAT_SWITCH)
-"""Every switch, in the order the rewrites are tried."""
+"""Every switch of our own, in the order the rewrites are tried."""
+
+
+def fusion_names() -> tuple[str, ...]:
+    """Every switch, those of enabled plug-ins behind our own."""
+    return tuple(dict.fromkeys((*FUSIONS, *(op.switch for op in FUSED.values()))))
 
 
 @dataclass(frozen=True, slots=True)

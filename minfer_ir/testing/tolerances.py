@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from minfer_ir import plugins
 from minfer_ir.formats.activation import ActivationFormat
 from minfer_ir.formats.base import Bytes, Format
 from minfer_ir.formats.blocks import BlockFormat
@@ -102,7 +103,7 @@ BY_OP: Mapping[str, Tolerance] = {
 
 def tolerance_of(op: str) -> Tolerance:
     """The class that kernels of `op` are held to."""
-    return BY_OP.get(op, BITWISE)
+    return BY_OP.get(op) or plugins.tolerance(op) or BITWISE
 
 
 def tolerance_on(capabilities: Capabilities, op: Op, operands: Sequence[TensorType]) -> Tolerance:

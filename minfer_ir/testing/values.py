@@ -14,14 +14,13 @@ from minfer_ir.evaluate import Weights
 from minfer_ir.formats import ACTIVATION_FORMATS, CELL_FORMATS
 from minfer_ir.formats.base import Bytes, Format
 from minfer_ir.graph import Graph, Node
-from minfer_ir.ops import OPS
 from minfer_ir.ops.attention import MAP_RUNS, window_mode
 from minfer_ir.opspec import Array
 from minfer_ir.types import RowAxis, TensorType
 
 WEIGHT_SCALE = 0.1
-POSITIVE = frozenset((op.name, "factors") for op in OPS.values())
-"""(op, operand) whose values must be above 0: the op refuses others."""
+POSITIVE = "factors"
+"""The operand whose values must be above 0: ops refuse others."""
 
 
 def draw_value(rng: np.random.Generator, kind: TensorType, ints: Sequence[int] | None = None) -> Array:
@@ -50,7 +49,7 @@ def draw_operand(
 ) -> Array:
     """`draw_value` for operand `slot` of `op`: its magnitudes where the op takes positive numbers only."""
     value = draw_value(rng, kind, ints)
-    return _magnitudes(value) if (op, slot) in POSITIVE else value
+    return _magnitudes(value) if slot == POSITIVE else value
 
 
 def _magnitudes(value: Array) -> Array:
@@ -92,8 +91,8 @@ def _weight_rows(rng: np.random.Generator, graph: Graph, node: Node) -> Iterator
     if node.op == "weight":
         *leading, width = node.attrs.shape
         rows = draw_rows(rng, node.attrs.dtype, (math.prod(leading), width))
-        slots = {(graph[u].op, slot) for u in graph.users[node.id] for slot, s in graph[u].operands(graph) if s is node}
-        yield node.attrs.key, _magnitudes(rows) if slots & POSITIVE else rows
+        slots = {slot for u in graph.users[node.id] for slot, s in graph[u].operands(graph) if s is node}
+        yield node.attrs.key, _magnitudes(rows) if POSITIVE in slots else rows
     if node.op == "weight_concat":
         for key, size in zip(node.attrs.keys, node.attrs.sizes, strict=True):
             yield key, draw_rows(rng, node.attrs.dtype, (size, node.attrs.width))

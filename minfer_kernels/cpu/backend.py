@@ -21,7 +21,7 @@ from minfer_ir.runtime.backend import BackendError, Binding, Capabilities, Split
 from minfer_ir.runtime.host import ALIGNMENT, HostBackend
 from minfer_ir.types import Shape, TensorType
 from minfer_kernels.cpu.compiler.library import KernelLibrary
-from minfer_kernels.cpu.emit import EMITTERS
+from minfer_kernels.cpu.emit import emitter_of
 from minfer_kernels.cpu.emitter import Emitter
 from minfer_kernels.cpu.limits import why_not
 from minfer_kernels.cpu.runner.largest import MOST, Largest
@@ -249,6 +249,7 @@ def _grown(blocks: list[Bytes], need: int) -> int:
 
 
 def _emit(emitter: Emitter, node: Node) -> None:
-    if node.op not in EMITTERS:
+    emit = emitter_of(node.op)
+    if emit is None:
         raise BackendError(f"cpu: no kernel for {node} ({node.op})")
-    EMITTERS[node.op](emitter, node)
+    emit(emitter, node)

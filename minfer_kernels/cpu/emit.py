@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
+from minfer_ir import plugins
 from minfer_ir.formats import FORMATS
 from minfer_ir.formats.base import Format
 from minfer_ir.graph import Node
@@ -390,3 +391,8 @@ EMITTERS: Mapping[str, Callable[[Emitter, Node], None]] = MappingProxyType(
         "swiglu_quantize": _swiglu_quantize,
     }
 )
+
+
+def emitter_of(op: str) -> Callable[[Emitter, Node], None] | None:
+    """What emits `op`, ours or an enabled plug-in's; None without a kernel."""
+    return EMITTERS.get(op) or plugins.emitters("cpu").get(op)

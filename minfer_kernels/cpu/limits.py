@@ -10,7 +10,7 @@ from minfer_ir.formats.base import Format
 from minfer_ir.ops import OPS
 from minfer_ir.ops.projection import HeadsAttrs, NormHeadsAttrs, NormHeadsStoreAttrs
 from minfer_ir.types import TensorType
-from minfer_kernels.cpu.emit import EMITTERS
+from minfer_kernels.cpu.emit import emitter_of
 from minfer_kernels.cpu.weights.layouts import activation_format
 
 MOST_IMBALANCE = 1.04
@@ -24,7 +24,7 @@ def why_not(op: str, attrs: Any, out: TensorType, operands: Sequence[TensorType]
     """None when a kernel takes this op on these types and shares it out over `n_threads`, else the reason why not."""
     if op in OPS and OPS[op].effect in ("leaf", "view"):
         return None
-    if op not in EMITTERS:
+    if emitter_of(op) is None:
         return "no kernel"
     if reason := _cells(op, operands) or _factors(op, operands):
         return reason

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 
+from minfer_ir import plugins
 from minfer_ir.formats.base import Bytes, Format
 from minfer_ir.graph import Graph
 from minfer_ir.ops import OPS
@@ -17,7 +18,7 @@ from minfer_ir.runtime.probe import Probe
 from minfer_ir.types import Shape, TensorType
 from minfer_kernels.gpu.capture import CAPTURE_SITES, Capture, CaptureIdentity
 from minfer_kernels.gpu.device import Device, device_for
-from minfer_kernels.gpu.emit import EMITTERS, LAUNCH_SITES, REFUSALS
+from minfer_kernels.gpu.emit import LAUNCH_SITES, REFUSALS, emitter_of
 from minfer_kernels.gpu.emit.products import MOST_ROWS, activation_format
 from minfer_kernels.gpu.emitter import Emitter
 from minfer_kernels.gpu.launch import SITE_PREFIX, Launch
@@ -61,7 +62,6 @@ class GpuBackend:
     """
 
     name = "gpu"
-    call_sites = CALL_SITES
 
     def __init__(
         self,
@@ -78,7 +78,8 @@ class GpuBackend:
         self.captures = capture and self.on.captures
         self.buffers = TensorBuffers(self.device)
         self.transfers = Transfers(self.on, waits or Waits(), async_copies)
-        self.probe = Probe((), CALL_SITES)
+        self.call_sites = (*CALL_SITES, *(SITE_PREFIX + site for site in plugins.launch_sites(self.name)))
+        self.probe = Probe((), self.call_sites)
         self._weights: list[GpuWeight] = []
         self._tables = RopeTables(self.device)
 
@@ -90,7 +91,7 @@ class GpuBackend:
         """None, or why no kernel takes these types."""
         if op in OPS and OPS[op].effect in ("leaf", "view"):
             return None
-        if op not in EMITTERS:
+        if emitter_of(op) is None:
             return "no kernel"
         if reason := self._float_product(op, operands):
             return reason
@@ -170,7 +171,10 @@ class GpuBackend:
             if node.spec.effect == "view":
                 continue
             start = len(emitter.launches)
-            EMITTERS[node.op](emitter, node)
+            emit = emitter_of(node.op)
+            if emit is None:
+                raise BackendError(f"gpu: no kernel for {node} ({node.op})")
+            emit(emitter, node)
             spans[node.id] = (start, len(emitter.launches))
         return GpuProgram(self, graph, split, emitter.launches, spans, _kv_windows(graph, split, binding))
 

@@ -119,9 +119,9 @@ class Runner:
     def fusions(self) -> list[str]:
         """The switches of the fusions that may be used; empty where the engine can't say."""
         try:
-            from minfer_ir.passes.fuse import FUSIONS
+            from minfer_ir.passes.fuse import fusion_names
 
-            return [name for name in FUSIONS if name not in self.engine.options.fusions_off]
+            return [name for name in fusion_names() if name not in self.engine.options.fusions_off]
         except (ImportError, AttributeError):
             return []
 

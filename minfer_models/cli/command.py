@@ -54,6 +54,7 @@ def reported(program: str) -> Callable[[Callable[..., None]], Callable[..., None
         def run(*args: Any, traceback: bool, **kwargs: Any) -> None:
             try:
                 with _warnings_shown(program):
+                    _enable_plugins()
                     command(*args, **kwargs)
             except KeyboardInterrupt:
                 raise typer.Exit(INTERRUPTED) from None
@@ -75,6 +76,16 @@ def reported(program: str) -> Callable[[Callable[..., None]], Callable[..., None
         return run
 
     return decorate
+
+
+def _enable_plugins() -> None:
+    """Those that the settings name: before options are checked, which may name their fusions."""
+    from minfer_models.settings import Settings
+
+    if names := Settings.from_env().plugins:
+        from minfer_ir.plugins import enable
+
+        enable(names)
 
 
 def one_line(error: Exception) -> str:

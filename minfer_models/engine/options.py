@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from minfer_ir.formats import CELL_FORMATS
 from minfer_ir.params import DevicePlan, GraphParams, WindowMode, bucket
-from minfer_ir.passes.fuse import FUSIONS
+from minfer_ir.passes.fuse import fusion_names
 from minfer_models.arch.config import ModelConfig
 
 DEFAULT_CONTEXT = 8192
@@ -47,8 +47,8 @@ class EngineOptions:
                 raise EngineError(f"{name} is {value!r}, expected a whole number")
         if self.chunk < 1 or self.chunk & (self.chunk - 1):
             raise EngineError(f"chunk is {self.chunk}, expected a power of two")
-        if unknown := sorted(self.fusions_off - set(FUSIONS)):
-            raise EngineError(f"no fusion is called {', '.join(unknown)}; there are {', '.join(FUSIONS)}")
+        if unknown := sorted(self.fusions_off - set(fusion_names())):
+            raise EngineError(f"no fusion is called {', '.join(unknown)}; there are {', '.join(fusion_names())}")
         if self.threads is not None and not 1 <= self.threads <= MOST_THREADS:
             raise EngineError(f"threads is {self.threads}, expected 1 to {MOST_THREADS}")
 

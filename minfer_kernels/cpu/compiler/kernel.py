@@ -6,15 +6,21 @@
 
 A kernel is found by name: `module.kernel` is the object `kernel` in `minfer_kernels.cpu.kernels.module`, and
 `module.family[a,b]` is the kernel that the family `family` makes for the constants a and b (ints or words).
+`package:module.kernel` is the same in another package: a plug-in's. Its name is stored with a digest of the package's
+sources behind `@`, because the cache's key covers our own sources only.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
 import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeAlias
 
 Ptr: TypeAlias = int
@@ -27,7 +33,8 @@ F32: TypeAlias = float
 THREAD_PARAMETERS = ("tid", "n_threads")
 _WORD_TYPES = {"Ptr": "i64", "Int": "i64", "F32": "f32"}
 _KERNEL_NAME = re.compile(
-    r"(?P<module>[a-z_][a-z0-9_]*)\.(?P<attribute>[a-z_][a-z0-9_]*)(\[(?P<constants>[a-z0-9_,-]+)\])?"
+    r"((?P<package>[A-Za-z_][\w.]*):)?(?P<module>[a-z_][a-z0-9_]*)\.(?P<attribute>[a-z_][a-z0-9_]*)"
+    r"(\[(?P<constants>[a-z0-9_,-]+)\])?(@[0-9a-f]{12})?"
 )
 KERNELS_PACKAGE = "minfer_kernels.cpu.kernels"
 
@@ -96,13 +103,31 @@ def check_kernel_name(name: str) -> re.Match[str]:
     return parts
 
 
+def stored_name(name: str) -> str:
+    """The name that a kernel is stored under: its own, or for a plug-in's with the digest of its package's sources."""
+    package = check_kernel_name(name)["package"]
+    return name if package is None or "@" in name else f"{name}@{_sources_digest(package)}"
+
+
+@cache
+def _sources_digest(package: str) -> str:
+    found = importlib.util.find_spec(package)
+    digest = hashlib.sha256()
+    for folder in (found.submodule_search_locations or ()) if found else ():
+        for path in sorted(Path(folder).rglob("*.py")):
+            digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:12]
+
+
 def resolve_kernel(name: str) -> Kernel:
     """The kernel called `name`; ValueError when the name is malformed or names nothing. Imports its module."""
     parts = check_kernel_name(name)
+    path = f"{parts['package'] or KERNELS_PACKAGE}.{parts['module']}"
     try:
-        module = importlib.import_module(f"{KERNELS_PACKAGE}.{parts['module']}")
+        module = importlib.import_module(path)
     except ModuleNotFoundError as missing:
-        raise ValueError(f"kernel {name!r}: no module {KERNELS_PACKAGE}.{parts['module']}") from missing
+        raise ValueError(f"kernel {name!r}: no module {path}") from missing
     found: Any = getattr(module, parts["attribute"], None)
     if parts["constants"] is None and isinstance(found, Kernel):
         return found

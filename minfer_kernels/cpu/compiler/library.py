@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import llvmlite.binding as llvm
 
 from minfer_kernels.cpu.compiler.features import HostFeatures, Isa, Machine
-from minfer_kernels.cpu.compiler.kernel import Operand, check_kernel_name, resolve_kernel, symbol_of
+from minfer_kernels.cpu.compiler.kernel import Operand, check_kernel_name, resolve_kernel, stored_name, symbol_of
 from minfer_kernels.cpu.compiler.object_cache import CacheInfo, ObjectCache, StoredKernel, cache_key
 from minfer_kernels.cpu.compiler.workers import CompileWorkers
 
@@ -73,18 +73,19 @@ class KernelLibrary:
 
     def load(self, names: Iterable[str]) -> dict[str, LoadedKernel]:
         """The named kernels; ValueError for a name that is no kernel. Compiles what the cache lacks."""
-        wanted = list(dict.fromkeys(names))
+        wanted = {name: stored_name(name) for name in names}
         with self._lock:
-            absent = [name for name in wanted if name not in self._loaded]
+            absent = [name for name in dict.fromkeys(wanted.values()) if name not in self._loaded]
             self._compile([name for name in absent if self._find(name) is None])
             self._link({name: self._stored[name] for name in absent})
             if not self._bundled.issuperset(absent):
                 self._bundled.update(absent)
                 self._cache.store_bundle({name: self._stored[name] for name in sorted(self._bundled)})
-            return {name: self._loaded[name] for name in wanted}
+            return {name: self._loaded[stored] for name, stored in wanted.items()}
 
     def operands(self, name: str) -> tuple[Operand, ...]:
         """The operands of a kernel, without compiling it; ValueError for a name that is no kernel."""
+        name = stored_name(name)
         with self._lock:
             stored = self._find(name)
             if stored is None and name not in self._declared:

@@ -49,16 +49,17 @@ class CpuWeight:
         return f"{self.key} {self.format.name}[{dims}]: {'; '.join(filter(None, forms))}"
 
 
-PRODUCTS = frozenset(op.name for op in OPS.values() if op.is_product)
+def _products(uses: frozenset[str]) -> frozenset[str]:
+    return frozenset(op for op in uses if OPS[op].is_product)
 
 
 def _is_packed(shape: Shape, uses: frozenset[str]) -> bool:
     """Products read matrices packed; the vectors among their operands are biases and the like."""
-    return len(shape) > 1 and bool(uses & PRODUCTS)
+    return len(shape) > 1 and bool(_products(uses))
 
 
 def _has_values(shape: Shape, uses: frozenset[str]) -> bool:
-    return bool(uses - {"get_rows"} - (PRODUCTS if len(shape) > 1 else frozenset()))
+    return bool(uses - {"get_rows"} - (_products(uses) if len(shape) > 1 else frozenset()))
 
 
 def make_weight(

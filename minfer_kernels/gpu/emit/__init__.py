@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from minfer_ir import plugins
 from minfer_kernels.gpu.emit import copy, elementwise, kv, lookup, norm, products, quantize, rope
 from minfer_kernels.gpu.emitter import Emit, Refusal
 
@@ -20,3 +21,8 @@ REFUSALS: Mapping[str, Refusal] = MappingProxyType(
     {op: why_not for area in AREAS for op, why_not in getattr(area, "REFUSALS", {}).items()}
 )
 LAUNCH_SITES: tuple[str, ...] = tuple(dict.fromkeys(site for area in AREAS for site in area.SITES))
+
+
+def emitter_of(op: str) -> Emit | None:
+    """What emits `op`, ours or an enabled plug-in's; None without a kernel."""
+    return EMITTERS.get(op) or plugins.emitters("gpu").get(op)
