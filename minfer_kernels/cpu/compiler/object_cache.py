@@ -39,6 +39,7 @@ SOURCES = (
     "minfer_kernels/cpu/compiler",
     "minfer_kernels/cpu/decoders",
     "minfer_kernels/cpu/kernels",
+    "minfer_kernels/cpu/runner/instruction.py",
     "minfer_kernels/cpu/runner/sync_block.py",
     "minfer_kernels/cpu/simd",
     "minfer_kernels/cpu/weights",
