@@ -30,12 +30,14 @@ class Binary(Op):
         return x
 
     def cases(self) -> Sequence[OpCase]:
-        """Equal shapes, a broadcast row, widths off the vector size."""
-        return [
+        """Equal shapes, a broadcast row, widths off the vector size; a row for every head."""
+        plain = [
             OpCase(f"{t}x{n}" + ("_row" if row else ""), (rows(t, n), TensorType((n,), F32) if row else rows(t, n)), {})
             for t, n in ((1, 1), (3, 17), (2, 64))
             for row in (False, True)
         ]
+        heads = TensorType((2, 3, 5), F32, "token")
+        return [*plain, OpCase("2x3x5_row", (heads, TensorType((5,), F32)), {})]
 
 
 class Add(Binary):

@@ -23,7 +23,7 @@ from minfer_ir.types import RowAxis, TensorType
 Verdict = Literal["PASS", "REFUSED", "FAIL"]
 
 GUARD = 64
-"""Bytes behind every buffer that no kernel may touch."""
+"""Bytes before and behind every value that no kernel may touch."""
 POISON = 0xFF
 """Every byte that wasn't given a value: NaN as a float, -1 as an integer."""
 N_ROWS_TYPE = TensorType((2,), I32)
@@ -99,12 +99,12 @@ class Bench:
         """None, or what is wrong."""
         expected = self._expected()
         self._place_values()
-        counts = self._allocate(8)
+        counts = BufRef(self._allocate(8), GUARD, 8, (4,))
         n_rows = [self.n_rows.get(axis, 0) for axis in ("token", "output")]
-        self.backend.write(BufRef(counts, 0, 8, (4,)), np.array(n_rows, np.int32))
+        self.backend.write(counts, np.array(n_rows, np.int32))
         reads = tuple(i for i in self.operands if not self.graph[i].is_leaf())
         split = Split(0, self.backend.name, (self.node.id,), reads)
-        binding = Binding(self.refs, self.weights, BufRef(counts, 0, 8, (4,)))
+        binding = Binding(self.refs, self.weights, counts)
         before = self._outside()
         self.backend.compile(self.graph, split, binding).run()
         if not all(np.array_equal(a, b) for a, b in zip(before, self._outside(), strict=True)):
@@ -162,8 +162,8 @@ class Bench:
         """A window of its owner's buffer, which is allocated on first sight."""
         owner = self.graph[self.graph.owner(node.id)]
         if owner.id not in self.refs:
-            self.refs[owner.id] = self._window(owner, self._allocate(owner.type.nbytes), 0)
-        offset = 0
+            self.refs[owner.id] = self._window(owner, self._allocate(owner.type.nbytes), GUARD)
+        offset = self.refs[owner.id].offset
         view = node.view
         while view is not None:
             offset += view.offset
@@ -174,9 +174,10 @@ class Bench:
         return BufRef(buffer, offset, span_bytes(node.type, node.strides, 0), node.strides)
 
     def _allocate(self, nbytes: int) -> int:
-        buffer = self.backend.allocate(nbytes + GUARD)
+        size = nbytes + 2 * GUARD
+        buffer = self.backend.allocate(size)
         self._buffers.append(buffer)
-        self.backend.write(_bytes_of(buffer, nbytes + GUARD), np.full(nbytes + GUARD, POISON, np.uint8))
+        self.backend.write(_bytes_of(buffer, size), np.full(size, POISON, np.uint8))
         return buffer
 
     def _read(self, node: Node) -> Array:
@@ -189,7 +190,7 @@ class Bench:
         result = self.refs[self.node.id]
         images: list[Array] = []
         for owner in sorted(owners):
-            size = self.graph[owner].type.nbytes + GUARD
+            size = self.graph[owner].type.nbytes + 2 * GUARD
             ref = self.refs[owner]
             image = self.backend.read(_bytes_of(ref.buffer, size), TensorType((size,), U8))
             if ref.buffer == result.buffer and self.node.spec.effect != "view":
