@@ -21,8 +21,8 @@ from minfer_kernels.gpu.gate.figures import Figures
 from minfer_kernels.gpu.gate.flow import Code, innermost_loops
 from minfer_kernels.gpu.gate.targets import Target
 
-# one of these in a configuration is a road by inline PTX; other vendors take the arithmetic one
-PTX_SWITCHES = ("DP4A",)
+# in a configuration these switch on inline PTX; other vendors take the arithmetic way
+PTX_SWITCHES = ("DP4A", "PTX")
 
 
 @dataclass(frozen=True, slots=True)
