@@ -26,6 +26,8 @@ GUARD = 64
 """Bytes before and behind every value that no kernel may touch."""
 POISON = 0xFF
 """Every byte that wasn't given a value: NaN as a float, -1 as an integer."""
+GUARDED = 0xA5
+"""Every byte of a guard: what is read where nothing was given must not look the same when it's written there."""
 N_ROWS_TYPE = TensorType((2,), I32)
 
 
@@ -177,7 +179,9 @@ class Bench:
         size = nbytes + 2 * GUARD
         buffer = self.backend.allocate(size)
         self._buffers.append(buffer)
-        self.backend.write(_bytes_of(buffer, size), np.full(size, POISON, np.uint8))
+        image = np.full(size, GUARDED, np.uint8)
+        image[GUARD : GUARD + nbytes] = POISON
+        self.backend.write(_bytes_of(buffer, size), image)
         return buffer
 
     def _read(self, node: Node) -> Array:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,19 @@ def _answer(configuration: Configuration, target: Target, folder: Path, reader: 
     except (
         Exception
     ) as error:  # whatever the compiler raises: one kernel's failure is reported beside the others' figures
-        return told | {"error": f"{type(error).__name__}: {error}"}
+        return told | {"error": " from ".join(_causes(error))}
     return told | {"figures": figures.to_json()}
+
+
+def _causes(error: BaseException | None) -> Iterator[str]:
+    """The compiler wraps an error once per function on the way: what went wrong stands in the innermost."""
+    chain: list[BaseException] = []
+    while error is not None and error not in chain:
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    yield f"{type(chain[-1]).__name__}: {chain[-1]}"
+    if len(chain) > 1:
+        yield f"{type(chain[0]).__name__}: {chain[0]}"
 
 
 def _key(configuration: Configuration, target: Target, reader: str) -> str:

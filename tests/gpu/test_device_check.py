@@ -1,0 +1,154 @@
+"""tools/device_check in Triton's interpreter at toy sizes: every part says what it should, and no fault goes unsaid."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minfer_ir.ops import OPS
+from minfer_ir.runtime.numpy_backend import NumpyBackend
+from minfer_ir.testing.op_matrix import Cell
+from minfer_ir.testing.variants import variants
+from tools.device_checks import __main__ as command
+from tools.device_checks import models, op_matrix, schedule
+from tools.device_checks.machine import Ceilings, Machine
+from tools.device_checks.part import PARTS, Given
+from tools.device_checks.prepare import TOY_SIZES, prepare
+from tools.device_checks.results import Report, Result, shown
+from tools.device_checks.schedule import Part, Run, parts, run_part
+from tools.device_checks.tiny import Recorded, TinyModel
+
+DRY = Machine(dry=True)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("device-check")
+    said = list(prepare(folder, NumpyBackend, TOY_SIZES))
+    assert "MB in all" in said[-1]
+    Ceilings(1e9, 1e12, 2e9, 2e12).save(folder / "ceilings.json")
+    return folder
+
+
+def results_of(name: str, data: Path, capsys: pytest.CaptureFixture[str], *of: str) -> list[Result]:
+    PARTS[name](Given(of, DRY, data, data / "ceilings.json", 600.0))
+    return [Result.from_line(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_environment_measures_the_ceilings_that_other_parts_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = tmp_path / "ceilings.json"
+    PARTS["environment"](Given((), DRY, tmp_path, at, 1.0))
+    machine, copy, matrix = (Result.from_line(line) for line in capsys.readouterr().out.splitlines())
+    assert "triton" in machine.detail
+    found = Ceilings.load(at)
+    assert (copy.value, matrix.value) == (found.copy / 1e9, found.matrix / 1e12)
+
+
+def test_op_matrix_has_a_result_per_op(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = results_of("op-matrix", data, capsys, "0", "1")
+    assert [(r.name, r.status) for r in found] == [(op, "ok") for op in op_matrix.DRY_OPS]
+
+
+def test_a_failing_variant_fails_its_op() -> None:
+    variant = next(iter(variants(OPS["add"])))
+    cells = [Cell("gpu", variant, "PASS"), Cell("gpu", variant, "FAIL", "wrong")]
+    assert op_matrix.judged("add", cells[:1]).status == "ok"
+    assert op_matrix.judged("add", cells).status == "FAILED"
+    assert op_matrix.judged("add", [Cell("gpu", variant, "REFUSED", "no")]).status == "FAILED"
+
+
+def test_logits_that_differ_are_told_from_those_that_round() -> None:
+    rng, model = np.random.default_rng(0), TinyModel("llama", "f16", 5)
+    reference = 3 * rng.standard_normal((20, 300)).astype(np.float32)
+    near = reference + 0.01 * rng.standard_normal(reference.shape).astype(np.float32)
+    assert models.judged(model, reference, near).status == "ok"
+    assert models.judged(model, reference, np.roll(reference, 1, axis=0)).status == "FAILED"
+    broken = near.copy()
+    broken[3, 4] = np.nan
+    assert "1 logits aren't finite" in models.judged(model, reference, broken).detail
+
+
+def test_results_are_whole_at_every_moment(tmp_path: Path) -> None:
+    report = Report(tmp_path, "Title")
+    first = Result("bench", "decode", "short", 123.4, "tok/s", {"copy bandwidth": 0.5}, ">= 78 %", "a | b")
+    report.add(first)
+    assert "| short | decode | 123.4 tok/s | 50.0 % of copy bandwidth | >= 78 % | a / b |" in report.summary.read_text()
+    report.add(replace(first, status="FAILED"))
+    assert [json.loads(line)["status"] for line in report.lines.read_text().splitlines()] == ["short", "FAILED"]
+    assert report.failed == [replace(first, status="FAILED")]
+    assert Result.from_line(first.to_line()) == first
+    assert "goal >= 78 %" in shown(first)
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *scripts: str) -> tuple[Run, Part]:
+    """A part whose commands are Python scripts."""
+    run = Run(tmp_path, tmp_path, dry=True, limit_s=60)
+    monkeypatch.setattr(Run, "command", lambda _self, words, _seconds: [sys.executable, "-c", *words])
+    return run, Part("part", tuple((script,) for script in scripts), 20)
+
+
+def test_what_a_part_said_before_it_broke_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    line = Result("part", "first", "ok").to_line()
+    broken = f"print('chatter'); print({line!r}, flush=True); raise SystemExit('on fire')"
+    run, part = scripted(monkeypatch, tmp_path, broken, f"print({line!r})")
+    found = list(run_part(run, part, part.limit_s))
+    assert [r.name for r in found[:2]] == ["first", "first"]
+    assert [(r.status, r.detail) for r in found if r.status == "FAILED"] == [("FAILED", "status 1: on fire")]
+
+
+def test_a_part_that_hangs_is_ended_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    line = Result("part", "first", "ok").to_line()
+    hangs = f"print({line!r}, flush=True); import threading; threading.Event().wait()"
+    run, part = scripted(monkeypatch, tmp_path, hangs)
+    found = list(run_part(run, part, 3))
+    assert [r.name for r in found] == ["first", hangs, "the whole part"]
+    assert found[1].detail == "ended after 3 s"
+
+
+def test_parts_left_without_time_say_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run, part = scripted(monkeypatch, tmp_path, "")
+    monkeypatch.setattr(schedule, "parts", lambda dry: [part])
+    report = Report(tmp_path, "Title")
+    schedule.run_all(replace(run, limit_s=0), report)
+    assert [r.detail for r in report.results] == ["left out: out of time"]
+
+
+def test_everything_fits_into_eight_minutes() -> None:
+    assert sum(part.limit_s for part in parts(dry=False)) < 480
+    assert command.LIMIT_S < 480
+
+
+def test_a_run_without_preparation_says_how(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--dry", "--data", str(tmp_path)]) == 2
+    assert "tools/device_check --prepare" in capsys.readouterr().err
+
+
+def test_nothing_but_torch_triton_and_numpy_has_to_be_there() -> None:
+    """The packages that a bare machine may lack can't be imported; everything is imported all the same."""
+    program = """
+import sys
+ABSENT = "typer rich gguf tokenizers jinja2 huggingface_hub yaml hypothesis llvmlite".split()
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ABSENT:
+            raise ImportError(name)
+sys.meta_path.insert(0, Absent())
+import tools.device_checks.part, tools.device_checks.__main__
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=command.ROOT)
+
+
+def test_prepared_models_are_read_back(data: Path) -> None:
+    recorded = Recorded(data)
+    for model in recorded.models():
+        tokens, logits = recorded.tokens(model), recorded.logits(model)
+        assert len(tokens) == len(logits) == TOY_SIZES.prompt + TOY_SIZES.steps
+        assert recorded.path(model).is_file()
