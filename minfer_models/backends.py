@@ -14,6 +14,7 @@ from minfer_kernels.cpu.compiler.features import Isa
 from minfer_kernels.cpu.compiler.library import KernelLibrary, OnCompile
 from minfer_kernels.cpu.runner.cores import default_threads
 from minfer_kernels.cpu.runner.free_cores import free_cores
+from minfer_models.devices import GPU, TORCH
 from minfer_models.engine.options import EngineError, EngineOptions
 from minfer_models.settings import Settings
 
@@ -24,9 +25,6 @@ MOST_COMPILING = 4
 """Each takes some 200 MB meanwhile, and the longest kernel is a sixth of the work."""
 ENTRY_POINTS = "minfer.backends"
 """The entry point group: each names a callable without arguments that makes a Backend."""
-
-
-BUILT_IN = ("cpu", "numpy")
 
 
 def kernel_library(settings: Settings, isa: str, on_compile: OnCompile | None = None) -> KernelLibrary:
@@ -40,16 +38,21 @@ def compile_processes() -> int:
     return 0 if sys.platform == "win32" else min(MOST_COMPILING, default_threads())
 
 
-def backend_names() -> list[str]:
-    """Every name that a device plan may use."""
-    return [*BUILT_IN, *_plug_ins()]
+def plug_in_names() -> tuple[str, ...]:
+    """The backends of third parties."""
+    return tuple(_plug_ins())
 
 
 def make_backends(options: EngineOptions, settings: Settings, on_compile: OnCompile | None = None) -> list[Backend]:
-    """A backend for every name in the device plan; raises EngineError listing the known names."""
+    """A backend for every name in the device plan; raises EngineError listing the known names.
+
+    torch and triton are imported for the backends that need them only.
+    """
     makers: dict[str, Callable[[], Backend]] = {
         "cpu": lambda: _cpu(options, kernel_library(settings, options.isa, on_compile)),
         "numpy": NumpyBackend,
+        GPU: lambda: _gpu(options),
+        TORCH: lambda: _torch(options),
     }
     plan = options.devices
     wanted = dict.fromkeys([*plan.order, *(name for _, name in plan.blocks)])
@@ -64,6 +67,24 @@ def _cpu(options: EngineOptions, library: KernelLibrary) -> CpuBackend:
     n_threads = options.threads or default_threads()
     chosen = None if options.threads_fixed else free_cores(n_threads)
     return CpuBackend(library, n_threads, None if chosen is None else chosen.threads)
+
+
+def _gpu(options: EngineOptions) -> Backend:
+    import torch
+
+    from minfer_kernels.gpu.backend import GpuBackend
+    from minfer_kernels.gpu.device import interpreted
+
+    place = options.place or ("cpu" if interpreted() else "cuda:0")
+    return GpuBackend(torch.device(place), capture=options.capture, async_copies=options.async_copies)
+
+
+def _torch(options: EngineOptions) -> Backend:
+    try:
+        from minfer_kernels.torch_ops.backend import TorchBackend  # pyright: ignore[reportMissingImports]
+    except ModuleNotFoundError as error:
+        raise EngineError(f"the torch backend can't be made: {error}") from None
+    return TorchBackend(options.place or "cpu")
 
 
 def _plug_ins() -> dict[str, EntryPoint]:

@@ -14,12 +14,13 @@ from minfer_ir.runtime.backend import Backend
 from minfer_ir.runtime.probe import Probe
 from minfer_ir.runtime.resources import call_sites
 from minfer_kernels.cpu.backend import CpuBackend
-from minfer_models.backends import make_backends
 from minfer_models.background import Background
 from minfer_models.engine import Engine, EngineOptions, Logits, Model, TokenSequence
 from minfer_models.engine.sequence import token_array
 from minfer_models.generation import Generation
 from minfer_models.hub import locate
+from minfer_models.offload import Layers
+from minfer_models.placing import Request, place_model
 from minfer_models.sampling import Sampler, SamplingParams
 from minfer_models.settings import Settings
 from minfer_models.tokenizer import Tokenizer
@@ -113,6 +114,11 @@ def load(
     threads_fixed: bool | None = None,
     kv: str = "auto",
     fusions_off: Iterable[str] = (),
+    device: str | None = None,
+    gpu_layers: Layers = None,
+    gpu_mem: int | None = None,
+    capture: bool | None = None,
+    async_copies: bool | None = None,
     devices: DevicePlan | None = None,
     chunk: int | None = None,
     budget: int | None = None,
@@ -120,13 +126,18 @@ def load(
     backends: Sequence[Backend] | None = None,
     on_weight: Callable[[str, int], None] | None = None,
     on_compile: Callable[[str, int, int], None] | None = None,
+    on_device: Callable[[str], None] | None = None,
 ) -> LLM:
     """Load a model: a path, a Hugging Face name `owner/repo:TAG`, or "demo".
 
     `n_ctx` tokens of context (None: the model's own, up to 8192), `threads` of the CPU backend (None: the physical
     cores), of which fewer walk while other processes keep cores busy, unless `threads_fixed`, `kv` cell type "auto",
-    "f32", "f16" or "q8_0", `fusions_off` by name, `devices` which backend runs what, `budget` in bytes. `backends`
-    replaces the ones that `devices` names. `on_weight` and `on_compile` report progress.
+    "f32", "f16" or "q8_0", `fusions_off` by name, `budget` in bytes. `device` as on the command line: "auto", "cpu",
+    "cuda", "cuda:1", "torch:mps", "numpy" or a plug-in's name; a GPU runs `gpu_layers` blocks (None: all, "auto": as
+    many as fit) in at most `gpu_mem` MiB, replays captured steps unless `capture` is False and copies without waiting
+    unless `async_copies` is. `devices` says by backends which runs what, instead of `device`; `backends` replaces the
+    ones that it names. `on_weight` and `on_compile` report progress, `on_device` hears the device and the plan in a
+    line each.
 
     Raises LocateError when nothing is found, GGUFError for a file that can't be run, EngineError for options out of
     range, BudgetError when it doesn't fit, PluginError for a plug-in that the settings name and that isn't there.
@@ -140,16 +151,18 @@ def load(
         kv=kv,
         chunk=defaults.chunk if chunk is None else chunk,
         fusions_off=frozenset(fusions_off) | frozenset(settings.fusions_off),
-        devices=devices or defaults.devices,
         budget=budget,
         isa=settings.isa,
         threads_fixed=settings.threads_fixed if threads_fixed is None else threads_fixed,
     )
+    request = Request.of(settings, device, gpu_layers, gpu_mem, devices).with_paths(capture, async_copies)
     opened = Model.open(locate(model, settings))
     made: list[Backend] = []
     try:
-        made += backends if backends is not None else make_backends(options, settings, on_compile)
+        placed = place_model(opened, options, settings, request, backends, on_compile)
+        made += placed.backends
         _expect_weights(made, opened, budget)
+        probe = Probe(settings.test_call_fail, call_sites(made))
     except BaseException:
         _close(made if backends is None else ())
         opened.file.close()
@@ -162,12 +175,17 @@ def load(
         if on_weight is not None:
             on_weight(name, nbytes)
 
-    engine = Engine(opened, made, options, Probe(settings.test_call_fail, call_sites(made)), take_in)
+    engine = Engine(opened, made, placed.options, probe, take_in)
     try:
-        return LLM(engine, tokenizer.result())
+        placed.check(engine.resources)
+        llm = LLM(engine, tokenizer.result())
     except BaseException:
         engine.close()
         raise
+    if on_device is not None:
+        for line in placed.lines(engine):
+            on_device(line)
+    return llm
 
 
 def _expect_weights(backends: Sequence[Backend], model: Model, budget: int | None) -> None:

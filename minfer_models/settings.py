@@ -39,6 +39,18 @@ def _isa(text: str) -> str:
     return text
 
 
+def _device(text: str) -> str:
+    if not text.strip() or text != text.strip():
+        raise ValueError(text)
+    return text
+
+
+def _layers(text: str) -> str:
+    if text != "auto" and not text.isdecimal():
+        raise ValueError(text)
+    return text
+
+
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if len(set(names)) != len(names):
@@ -102,6 +114,56 @@ class Settings:
             allowed=", ".join(f"`{isa}`" for isa in ISAS),
             doc="The instruction set that CPU kernels are written for. Every choice gives the same bits.",
             shown="`auto`: the best that the host has",
+        ),
+    )
+    device: str = field(
+        default="auto",
+        metadata=_variable(
+            "MINFER_DEVICE",
+            _device,
+            allowed="`auto`, `cpu`, `cuda`, `cuda:N`, `torch:DEVICE`, `numpy`, or a plug-in's name",
+            doc="What runs the model where `--device` is not given.",
+            shown="`auto`: the first GPU, or the CPU",
+        ),
+    )
+    gpu_layers: str | None = field(
+        default=None,
+        metadata=_variable(
+            "MINFER_GPU_LAYERS",
+            _layers,
+            allowed="a whole number, or `auto`",
+            doc="How many of the model's layers a GPU runs, the CPU the rest; `auto`: as many as fit.",
+            shown="all",
+        ),
+    )
+    gpu_mem: int | None = field(
+        default=None,
+        metadata=_variable(
+            "MINFER_GPU_MEM",
+            _threads,
+            allowed="a whole number of MiB from 1",
+            doc="The most memory to use on a GPU.",
+            shown="three quarters of what is free",
+        ),
+    )
+    gpu_capture: bool = field(
+        default=True,
+        metadata=_variable(
+            "MINFER_GPU_CAPTURE",
+            _switch,
+            allowed="`0`, `1`",
+            doc="1: replay steps as captured CUDA graphs from the fourth on. 0: launch every kernel. Same bits.",
+            shown="`1`",
+        ),
+    )
+    gpu_async_copies: bool = field(
+        default=True,
+        metadata=_variable(
+            "MINFER_GPU_ASYNC_COPIES",
+            _switch,
+            allowed="`0`, `1`",
+            doc="1: copies between host and GPU are not waited for before they are needed. 0: each is. Same bits.",
+            shown="`1`",
         ),
     )
     fusions_off: tuple[str, ...] = field(

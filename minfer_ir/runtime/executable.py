@@ -15,7 +15,7 @@ from minfer_ir.graph import Graph, Node
 from minfer_ir.memory.liveness import Copy
 from minfer_ir.memory.plan import MemoryPlan, Placement
 from minfer_ir.opspec import Array
-from minfer_ir.runtime.backend import BackendError, Binding, BufRef, Program, Split
+from minfer_ir.runtime.backend import AsyncCopies, BackendError, Binding, BufRef, Pending, Program, Split
 from minfer_ir.runtime.fill import check_fill, input_nodes
 from minfer_ir.runtime.one_row import OneRow
 from minfer_ir.runtime.resources import Resources
@@ -50,6 +50,7 @@ class Executable:
         self.input_windows = self._input_windows()
         self.output_windows = [(graph[o], self._home(o), self.ref(o, self._home(o))) for o in graph.outputs]
         self.staging = [[self._stage(copy) for copy in plan.copies[split.index]] for split in splits]
+        self._departures = [self._leaving(split) for split in splits]
         self.programs = [self._compile(split) for split in splits]
         self.one_row = OneRow.of(self)
 
@@ -70,12 +71,16 @@ class Executable:
     def run(self, inputs: Mapping[str, Array]) -> None:
         """One forward; raises FillError before anything is written when the inputs don't fit."""
         self._fill(inputs)
-        for program, staging in zip(self.programs, self.staging, strict=True):
-            self._cross(staging, inputs)
+        started: dict[Staging, Pending] = {}
+        for program, staging, leaving in zip(self.programs, self.staging, self._departures, strict=True):
+            self._cross(staging, inputs, started)
             self.resources.probe.hit("split.run")
             start = perf_counter()
             program.run()
             self.program_seconds += perf_counter() - start
+            for crossing, source in leaving:
+                node = self.graph[crossing.node]
+                started[crossing] = source.start_read(crossing.read, node.type, _rows(node, inputs))
 
     def steps(self, inputs: Mapping[str, Array]) -> Iterator[tuple[Node, Callable[[], None]]]:
         """One forward, node by node: each node of the splits before it runs, with what runs it.
@@ -84,7 +89,7 @@ class Executable:
         """
         self._fill(inputs)
         for split, program, staging in zip(self.splits, self.programs, self.staging, strict=True):
-            self._cross(staging, inputs)
+            self._cross(staging, inputs, {})
             for node_id in split.nodes:
                 yield self.graph[node_id], partial(program.run_node, node_id)
 
@@ -120,8 +125,17 @@ class Executable:
         if self.retired:
             raise BackendError("this graph left the cache and its buffers may be others' now; ask for it again")
         filled = check_fill(self._wanted, inputs)
+        together: dict[str, list[tuple[BufRef, Array]]] = {}
         for node, name, ref in self.input_windows:
-            self.resources.backends[name].write(ref, filled[node.attrs.key])
+            backend, data = self.resources.backends[name], filled[node.attrs.key]
+            if isinstance(backend, AsyncCopies):
+                together.setdefault(name, []).append((ref, data))
+            else:
+                backend.write(ref, data)
+        for name, writes in together.items():
+            backend = self.resources.backends[name]
+            assert isinstance(backend, AsyncCopies)
+            backend.write_all(writes)
 
     def _input_windows(self) -> list[tuple[Node, str, BufRef]]:
         return [
@@ -134,12 +148,24 @@ class Executable:
     def _in_region(self, node: int) -> bool:
         return self.graph[self.graph.owner(node)].op == "kv"
 
-    def _cross(self, staging: list[Staging], inputs: Mapping[str, Array]) -> None:
+    def _cross(self, staging: list[Staging], inputs: Mapping[str, Array], started: dict[Staging, Pending]) -> None:
+        """Bring in what the next split reads; a copy that was started is waited for here."""
         for crossing in staging:
             self.resources.probe.hit("staging.copy")
             node = self.graph[crossing.node]
             source, target = self.resources.backends[crossing.source], self.resources.backends[crossing.target]
-            target.write(crossing.write, source.read(crossing.read, node.type, _rows(node, inputs)))
+            if crossing in started:
+                value = started.pop(crossing).result()
+            else:
+                value = source.read(crossing.read, node.type, _rows(node, inputs))
+            target.write(crossing.write, value)
+
+    def _leaving(self, split: Split) -> list[tuple[Staging, AsyncCopies]]:
+        """What later splits read of this one, where its copy can begin as soon as this one is queued."""
+        nodes, source = set(split.nodes), self.resources.backends[split.backend]
+        if not isinstance(source, AsyncCopies):
+            return []
+        return [(c, source) for staging in self.staging for c in staging if c.node in nodes]
 
     def _stage(self, copy: Copy) -> Staging:
         read, write = self.ref(copy.node, copy.source), self.ref(copy.node, copy.target)

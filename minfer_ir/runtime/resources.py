@@ -34,11 +34,17 @@ def call_sites(backends: Iterable[Backend]) -> list[str]:
 class Resources:
     """Owned by one engine and shared by its graphs, of which one runs at a time.
 
-    `budget` limits the bytes of every backend; None leaves the device's available memory as the only bound.
+    `budget` limits the bytes of every backend, `limits` those of one by name; without, the device's available memory is
+    the only bound.
     """
 
     def __init__(
-        self, backends: Iterable[Backend], weights: WeightSource, probe: Probe | None = None, budget: int | None = None
+        self,
+        backends: Iterable[Backend],
+        weights: WeightSource,
+        probe: Probe | None = None,
+        budget: int | None = None,
+        limits: Mapping[str, int] | None = None,
     ) -> None:
         self.backends: Mapping[str, Backend] = {b.name: b for b in backends}
         self.pools = {name: Pool(b) for name, b in self.backends.items()}
@@ -48,6 +54,7 @@ class Resources:
             if isinstance(backend, Probed):
                 backend.watch(self.probe)
         self.budget = budget
+        self._limits = dict(limits or {})
         self._weights = weights
         self._registered: dict[_WeightKey, int] = {}
         self._peaks: dict[str, int] = {}
@@ -60,7 +67,7 @@ class Resources:
     def reserve(self, graph: Graph, plan: MemoryPlan) -> dict[str, dict[int, int]]:
         """Pool buffers for every planned buffer, by backend; refused by the budget before anything is taken."""
         for name in plan.buffers:
-            check_budget(name, self.demand(name, graph, plan), self.backends[name].memory(), self.budget)
+            check_budget(name, self.demand(name, graph, plan), self.backends[name].memory(), self._limit(name))
         self.probe.hit("pool.allocate")
         reserved = {name: self.pools[name].reserve(plan.sizes(name)) for name in plan.buffers}
         for name in plan.buffers:
@@ -96,8 +103,12 @@ class Resources:
             pool=self.pools[backend].nbytes,
             live=plan.live.get(backend, 0),
             peak=max(self._peaks.get(backend, 0), held),
-            budget=budget_bytes(self.budget, device.memory(), held),
+            budget=budget_bytes(self._limit(backend), device.memory(), held),
         )
+
+    def _limit(self, backend: str) -> int | None:
+        given = [limit for limit in (self.budget, self._limits.get(backend)) if limit is not None]
+        return min(given, default=None)
 
     def _held(self, backend: str) -> int:
         device = self.backends[backend]

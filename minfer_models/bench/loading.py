@@ -9,13 +9,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from minfer_ir.params import DevicePlan
 from minfer_models.bench.machine import peak_bytes
 from minfer_models.bench.workload import BenchError
 from minfer_models.cli.loading import compiling_shown, file_bytes, located, warn_of_threads, weights_shown
 from minfer_models.cli.progress import Progress
 from minfer_models.engine import EngineOptions, Model
 from minfer_models.llm import LLM, load
+from minfer_models.offload import parse_layers
 from minfer_models.settings import ISAS, Settings
 
 
@@ -32,9 +32,12 @@ class EngineChoices:
     fusions_off: tuple[str, ...] = ()
     isa: str | None = None
     chunk: int | None = None
-    backend: str = "cpu"
     threads_fixed: bool = True
     """A number is that of its threads, whatever else runs meanwhile."""
+    device: str | None = None
+    gpu_layers: str | None = None
+    capture: bool | None = None
+    async_copies: bool | None = None
 
     def __post_init__(self) -> None:
         if self.isa is not None and self.isa not in ISAS:
@@ -52,16 +55,22 @@ class EngineChoices:
             fusions_off=frozenset(self.fusions_off),
             isa=self.isa or "auto",
             chunk=EngineOptions().chunk if self.chunk is None else self.chunk,
-            devices=DevicePlan((self.backend,)),
         )
 
     def load_options(self) -> dict[str, Any]:
         """As `minfer_models.load` takes them, all but the instruction set; what was left open is left out."""
-        given = {"n_ctx": self.n_ctx, "threads": self.threads, "chunk": self.chunk}
+        given = {
+            "n_ctx": self.n_ctx,
+            "threads": self.threads,
+            "chunk": self.chunk,
+            "device": self.device,
+            "gpu_layers": None if self.gpu_layers is None else parse_layers(self.gpu_layers),
+            "capture": self.capture,
+            "async_copies": self.async_copies,
+        }
         return {name: value for name, value in given.items() if value is not None} | {
             "kv": self.kv,
             "fusions_off": self.fusions_off,
-            "devices": DevicePlan((self.backend,)),
         }
 
 
@@ -105,6 +114,7 @@ def load_timed(path: Path, choices: EngineChoices, progress: Progress) -> tuple[
         settings=settings,
         on_weight=weights_shown(progress, file_bytes(path)),
         on_compile=compiled.show,
+        on_device=progress.say,
         **choices.load_options(),
     )
     seconds = perf_counter() - start

@@ -10,9 +10,11 @@ import typer
 
 from minfer_models.cli.options import (
     STAGES,
-    BackendName,
     Context,
+    DeviceName,
     FusionsOff,
+    GpuLayers,
+    GpuMemory,
     KvCells,
     KvType,
     ModelName,
@@ -39,7 +41,9 @@ def dump(
     form: Annotated[DumpFormat, typer.Option("--format", help="Text, JSON or Graphviz DOT.")] = DumpFormat.TEXT,
     block: Annotated[int | None, typer.Option(help="One model layer only (text and dot).")] = None,
     fusions_off: FusionsOff = "",
-    backend: BackendName = "cpu",
+    device: DeviceName = None,
+    gpu_layers: GpuLayers = None,
+    gpu_mem: GpuMemory = None,
     ctx: Context = None,
     kv: KvType = KvCells.AUTO,
     output: OutputFile = None,
@@ -52,6 +56,7 @@ def dump(
     if block is not None and form is DumpFormat.JSON:
         raise typer.BadParameter("a JSON document holds the whole graph; --block goes with text and dot")
     _check_stage(stage)
+    from minfer_models.cli.loading import device_options
     from minfer_models.cli.output import emit, require_place
     from minfer_models.cli.planning import opened_plan
     from minfer_models.cli.progress import progress
@@ -59,7 +64,8 @@ def dump(
 
     if output is not None:
         require_place(output)
-    with progress() as shown, opened_plan(model, shown, backend, names(fusions_off), ctx, kv) as plan:
+    asked = device_options(device, gpu_layers, gpu_mem)
+    with progress() as shown, opened_plan(model, shown, names(fusions_off), ctx, kv, **asked) as plan:
         view = StageView(plan.lower(n_tokens, stage), stage, block)
         blocks = sorted({n.block for n in view.graph if n.block is not None})
         if block is not None and block not in blocks:

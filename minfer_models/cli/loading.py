@@ -31,8 +31,20 @@ def load_shown(model: str, progress: Progress, **options: Any) -> LLM:
         settings=settings,
         on_weight=weights_shown(progress, file_bytes(path)),
         on_compile=compiling_shown(progress),
+        on_device=progress.say,
         **options,
     )
+
+
+def device_options(device: str | None, layers: str | None, mebibytes: int | None) -> dict[str, Any]:
+    """The options of a device as `minfer_models.load` takes them; raises OffloadError for layers that are no number."""
+    from minfer_models.offload import parse_layers
+
+    return {
+        "device": device,
+        "gpu_layers": None if layers is None else parse_layers(layers),
+        "gpu_mem": mebibytes,
+    }
 
 
 def located(model: str, settings: Settings) -> Path:

@@ -37,11 +37,20 @@ Context: TypeAlias = Annotated[
     int | None, typer.Option("-c", "--ctx", "--n-ctx", min=1, help="Context in tokens; unset: the model's, up to 8192.")
 ]
 KvType: TypeAlias = Annotated[KvCells, typer.Option("--kv", help="KV cell type; auto is f16, q8_0 packs 8 bits.")]
-BackendName: TypeAlias = Annotated[
-    str,
+DeviceName: TypeAlias = Annotated[
+    str | None,
     typer.Option(
-        "--backend", metavar="cpu|numpy", help="What runs it; numpy: the ops' references, slow. Or a plug-in's name."
+        "--device",
+        metavar="auto|cpu|cuda[:N]|torch:DEVICE",
+        help="What runs it; auto: the first GPU, or the CPU. Also numpy (the ops' references, slow), a plug-in's name.",
     ),
+]
+GpuLayers: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--gpu-layers", metavar="N|auto", help="Layers that the GPU runs, the CPU the rest; auto: what fits."),
+]
+GpuMemory: TypeAlias = Annotated[
+    int | None, typer.Option("--gpu-mem", metavar="MIB", min=1, help="The most memory to use on the GPU.")
 ]
 FusionsOff: TypeAlias = Annotated[
     str, typer.Option("--fusions-off", metavar="A,B", help="Fusions to leave out, by name.")

@@ -19,6 +19,10 @@ class Progress(Protocol):
         """What happens now, and how far it is where that is known."""
         ...
 
+    def say(self, text: str) -> None:
+        """A line that stays, whatever is shown."""
+        ...
+
     def stop(self) -> None:
         """Take the line away; nothing is shown afterwards."""
         ...
@@ -32,13 +36,14 @@ class Progress(Protocol):
 
 def progress(program: str = "minfer") -> Progress:
     """The progress of this process: a live line when stderr is a terminal."""
-    return LiveLine() if sys.stderr.isatty() else PlainLines(program)
+    return LiveLine(program) if sys.stderr.isatty() else PlainLines(program)
 
 
 class LiveLine:
     """One line that rich redraws, with a bar where the total is known; gone once it is stopped."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str = "minfer") -> None:
+        self._program = program
         self._live: Any = None
         self._stopped = False
 
@@ -53,6 +58,13 @@ class LiveLine:
             self._live.update(0, description=text, completed=0, total=None)
         else:
             self._live.update(0, description=text, completed=done or 0, total=total)
+
+    def say(self, text: str) -> None:
+        """Print above the line."""
+        if self._live is None:
+            _print(self._program, text)
+        else:
+            self._live.console.print(f"{self._program}: {text}", markup=False, highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
         """Erase the line."""
@@ -85,7 +97,11 @@ class PlainLines:
             return
         self._last = now
         share = f" ({100 * (done or 0) / total:.0f} %)" if total else ""
-        print(f"{self._program}: {text}{share}", file=sys.stderr, flush=True)
+        _print(self._program, text + share)
+
+    def say(self, text: str) -> None:
+        """Print the line, now."""
+        _print(self._program, text)
 
     def stop(self) -> None:
         """Print nothing more."""
@@ -98,6 +114,10 @@ class PlainLines:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _print(program: str, text: str) -> None:
+    print(f"{program}: {text}", file=sys.stderr, flush=True)
 
 
 def _live_line(text: str) -> Any:

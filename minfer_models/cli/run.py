@@ -12,9 +12,11 @@ import typer
 
 from minfer_models.cli.command import INTERRUPTED
 from minfer_models.cli.options import (
-    BackendName,
     Context,
+    DeviceName,
     FusionsOff,
+    GpuLayers,
+    GpuMemory,
     KvCells,
     KvType,
     ModelName,
@@ -47,7 +49,9 @@ def run(
     seed: Annotated[
         int | None, typer.Option("--seed", "-s", help="Seed of the sampler; -1 or unset draws one, which is reported.")
     ] = None,
-    backend: BackendName = "cpu",
+    device: DeviceName = None,
+    gpu_layers: GpuLayers = None,
+    gpu_mem: GpuMemory = None,
     threads: Threads = None,
     threads_fixed: ThreadsFixed = False,
     ctx: Context = None,
@@ -69,15 +73,14 @@ def run(
         raise typer.BadParameter("--system is a message of the chat template: it needs --chat")
     if n != -1 and n < 1:
         raise typer.BadParameter(f"-n is {n}, expected at least 1, or -1 for no limit")
-    if backend != "numpy":
+    if device in (None, "auto", "cpu"):
         without_blas_threads()
     sampling = {"temperature": temp, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
 
     _check_sampling(sampling)
     text = _read_prompt(prompt, file)
 
-    from minfer_ir.params import DevicePlan
-    from minfer_models.cli.loading import load_shown
+    from minfer_models.cli.loading import device_options, load_shown
     from minfer_models.cli.progress import progress
     from minfer_models.cli.settings_view import steps_by_threads
 
@@ -89,7 +92,7 @@ def run(
             "kv": kv,
             "fusions_off": names(fusions_off),
         }
-        with load_shown(model, shown, devices=DevicePlan((backend,)), **options) as llm:
+        with load_shown(model, shown, **device_options(device, gpu_layers, gpu_mem), **options) as llm:
             request = {"max_tokens": None if n == -1 else n, **sampling}
             generation = llm.chat(_messages(text, system), **request) if chat else llm.generate(text, **request)
             _plan_forwards(llm, generation.usage.prompt_tokens, shown)
@@ -212,6 +215,7 @@ def _summary(llm: LLM, generation: Generation, reason: str | None, temp: float, 
         + (f", {usage.decode_rate:.1f} tok/s" if usage.completion_tokens > 1 else ""),
         f"finish {reason}",
         f"kv {llm.engine.options.kv_type}",
+        f"device {llm.engine.options.device_name}",
         *_fewer_threads(llm, steps),
         *([f"seed {generation.seed}"] if temp > 0 else []),
     ]

@@ -9,9 +9,11 @@ import typer
 
 from minfer_models.cli.command import FOUND
 from minfer_models.cli.options import (
-    BackendName,
     Context,
+    DeviceName,
     FusionsOff,
+    GpuLayers,
+    GpuMemory,
     KvCells,
     KvType,
     ModelName,
@@ -29,13 +31,15 @@ def trace(
     model: ModelName,
     prompt: Annotated[str, typer.Option("-p", "--prompt", help="The text of the forward, taken literally.")],
     against: Annotated[
-        str | None, typer.Option(metavar="BACKEND|FILE", help="What to hold the forward against.")
+        str | None, typer.Option(metavar="DEVICE|FILE", help="What to hold the forward against.")
     ] = None,
     output: OutputFile = None,
     n_tokens: Annotated[
         int | None, typer.Option(min=1, help="Trace a forward of the last N tokens; those before run first.")
     ] = None,
-    backend: BackendName = "cpu",
+    device: DeviceName = None,
+    gpu_layers: GpuLayers = None,
+    gpu_mem: GpuMemory = None,
     threads: Threads = None,
     ctx: Context = None,
     kv: KvType = KvCells.AUTO,
@@ -45,15 +49,14 @@ def trace(
 
     For each node: elements, min, max, mean, NaNs, and a hash of its bytes.
 
-    --against BACKEND (numpy: the ops' references) computes each node again from the operands that it really got, so
+    --against DEVICE (numpy: the ops' references) computes each node again from the operands that it really got, so
     the node it stops at is the one whose kernel is wrong. --against FILE compares bits with a trace that -o wrote, and
     stops at the first node that differs. Exit code 3 when something differs.
     """
-    from minfer_ir.params import DevicePlan
-    from minfer_models.cli.loading import load_shown
+    from minfer_models.cli.loading import device_options, load_shown
     from minfer_models.cli.output import require_place, write_text
     from minfer_models.cli.progress import progress
-    from minfer_models.cli.tracing import AgainstBackend, AgainstFile, Forward, StoredTrace, require_backend
+    from minfer_models.cli.tracing import AgainstBackend, AgainstFile, Forward, StoredTrace, device_against
     from minfer_models.settings import Settings
 
     if output is not None:
@@ -62,9 +65,10 @@ def trace(
     file = Path(against) if against is not None and Path(against).is_file() else None
     stored = None if file is None else StoredTrace.read(file)
     if against is not None and file is None:
-        require_backend(against)
+        device_against(against)
     options = {"n_ctx": ctx, "kv": kv, "threads": threads, "fusions_off": names(fusions_off)}
-    with progress() as shown, load_shown(model, shown, devices=DevicePlan((backend,)), **options) as llm:
+    options |= device_options(device, gpu_layers, gpu_mem)
+    with progress() as shown, load_shown(model, shown, **options) as llm:
         forward = Forward(llm, prompt, n_tokens)
         check: Check | None = None
         if stored is not None and file is not None:

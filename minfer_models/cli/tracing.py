@@ -14,8 +14,9 @@ from minfer_ir.params import DevicePlan
 from minfer_ir.runtime.isolated import OnBackend, Referee, ReferenceOps, operand_values
 from minfer_ir.runtime.mismatch import find_mismatch
 from minfer_ir.runtime.trace import Step, ValueStats, traced
-from minfer_models.backends import backend_names, make_backends
+from minfer_models.backends import make_backends, plug_in_names
 from minfer_models.cli.settings_view import settings_of
+from minfer_models.devices import BUILT_IN, DeviceChoice, resolve_device
 from minfer_models.engine import ContextError, EngineError, EngineOptions, Rows, TokenSequence
 from minfer_models.engine.model import CheckedWeights
 from minfer_models.llm import LLM
@@ -74,15 +75,18 @@ class StoredTrace:
             raise ValueError(f"{path} isn't a trace that `minfer trace -o` wrote: {cause}") from None
 
 
-def require_backend(name: str) -> None:
-    """Raise EngineError, suggesting the nearest and listing the backends, unless there is one called `name`."""
-    if name in (known := backend_names()):
-        return
+def device_against(name: str) -> DeviceChoice:
+    """The device called so; raises EngineError, suggesting the nearest and listing what there is."""
+    known = [*BUILT_IN, *plug_in_names()]
+    if name in known or name.split(":", maxsplit=1)[0] in ("cuda", "torch"):
+        return resolve_device(name, plug_in_names)
     path = Path(name)
     files = [str(path.parent / p.name) for p in path.parent.iterdir() if p.is_file()] if path.parent.is_dir() else []
     nearest = get_close_matches(name, [*known, *files], n=2)
     hint = f"did you mean {' or '.join(nearest)}? " if nearest else ""
-    raise EngineError(f"--against {name}: no backend and no file is called that; {hint}Backends: {', '.join(known)}")
+    raise EngineError(
+        f"--against {name}: no device and no file is called that; {hint}devices: {', '.join(known)}, cuda, torch:DEVICE"
+    )
 
 
 class Forward:
@@ -151,7 +155,9 @@ class AgainstBackend:
         self._skipped: Counter[str] = Counter()
         self._referee: Referee = ReferenceOps(self._graph)
         if name != "numpy":
-            options = EngineOptions(devices=DevicePlan((name,)), threads=settings.threads, isa=settings.isa)
+            choice = device_against(name)
+            plan = DevicePlan((choice.backend,))
+            options = EngineOptions(devices=plan, threads=settings.threads, isa=settings.isa, place=choice.place)
             backend = make_backends(options, settings)[0]
             self._referee = OnBackend(self._graph, self._weights, backend, forward.inputs)
 

@@ -49,7 +49,7 @@ class Engine:
         self.chunk = options.most_rows(model.config)
         looked_at = all(backend.capabilities.checks_weights for backend in backends)
         self._weights = CheckedWeights(model.file, on_weight, check=not looked_at)
-        self.resources = Resources(backends, self._weights, probe, options.budget)
+        self.resources = Resources(backends, self._weights, probe, options.budget, options.limits)
         self.graphs: GraphCache[Lowering] = GraphCache(self._lower, on_evict=self._trim)
         self.kv = KvStore(self.n_ctx)
         self.lock = RLock()

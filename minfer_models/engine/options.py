@@ -25,7 +25,9 @@ class EngineOptions:
     """`n_ctx` in tokens (None: what the model was trained for, up to 8192); `chunk` is the most rows per forward.
 
     `threads` None takes the physical cores; fewer walk while other processes keep cores busy, unless `threads_fixed`.
-    `budget` bounds memory in bytes. `isa` is "auto", "avx512amx", "avx512vnni", "avx2" or "portable".
+    `budget` bounds memory in bytes, `gpu_mem` that of a GPU. `isa` is "auto", "avx512amx", "avx512vnni", "avx2" or
+    "portable". `place` is where the plan's `gpu` or `torch` backend is, as torch names devices; `capture` replays its steps as
+    captured graphs, `async_copies` copies without waiting.
     """
 
     n_ctx: int | None = None
@@ -37,11 +39,15 @@ class EngineOptions:
     budget: int | None = None
     isa: str = "auto"
     threads_fixed: bool = False
+    place: str = ""
+    gpu_mem: int | None = None
+    capture: bool = True
+    async_copies: bool = True
 
     def __post_init__(self) -> None:
         if self.kv not in KV_CHOICES:
             raise EngineError(f"kv is {self.kv!r}, expected one of {', '.join(KV_CHOICES)}")
-        for name in ("n_ctx", "threads", "chunk", "budget"):
+        for name in ("n_ctx", "threads", "chunk", "budget", "gpu_mem"):
             value = getattr(self, name)
             if value is not None and type(value) is not int:
                 raise EngineError(f"{name} is {value!r}, expected a whole number")
@@ -56,6 +62,21 @@ class EngineOptions:
     def kv_type(self) -> str:
         """The cell type that `kv` stands for."""
         return AUTO_KV if self.kv == "auto" else self.kv
+
+    @property
+    def device_name(self) -> str:
+        """What runs the model, or part of it, as `--device` takes it."""
+        if not self.place:
+            return self.devices.order[0]
+        named = [*self.devices.order, *(name for _, name in self.devices.blocks)]
+        if "torch" in named:
+            return f"torch:{self.place}"
+        return "cuda, interpreted" if self.place == "cpu" else self.place
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Bytes by backend, beside the budget for each."""
+        return {} if self.gpu_mem is None else dict.fromkeys(("gpu", "torch"), self.gpu_mem)
 
     def context(self, config: ModelConfig) -> int:
         """The context of an engine on a model with `config`; refused above what the model was trained for."""

@@ -139,7 +139,7 @@ def test_a_plan_diff_counts_kernels_barriers_weights_and_operands() -> None:
 
 
 def test_the_reference_backend_s_listing_is_read_too(tiny: Path, bench: Bench, valid: Callable[[str], Any]) -> None:
-    result = bench("ab", tiny, "--b", "backend=numpy", "-p", 0, "-n", 1, "-r", 1, "-t", 1, "-o", "json")
+    result = bench("ab", tiny, "--b", "device=numpy", "-p", 0, "-n", 1, "-r", 1, "-t", 1, "-o", "json")
     report = valid(result.stdout)
     (plan,) = report["plans"]
     kernels = {k["name"]: (k["a"], k["b"]) for k in plan["kernels"]}

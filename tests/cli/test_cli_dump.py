@@ -195,7 +195,7 @@ def test_a_fusion_that_is_off_is_not_in_the_plan(tiny: Path) -> None:
 
 
 def test_the_numpy_backend_quantizes_nothing(tiny: Path) -> None:
-    shown = minfer("dump", tiny, "--backend", "numpy").out
+    shown = minfer("dump", tiny, "--device", "numpy").out
     assert "Q8A32" not in shown and "@numpy" in shown and "@cpu" not in shown
 
 
@@ -219,7 +219,9 @@ def test_a_wrong_request_exits_with_2(tiny: Path, arguments: list[str], message:
 
 
 def test_what_can_t_be_planned_is_one_line(tiny: Path) -> None:
-    assert "no backend is called cpo; there are cpu, numpy" in error_line(minfer("dump", tiny, "--backend", "cpo"))
+    assert "--device cpo: no device is called that; there are auto, cpu, numpy" in error_line(
+        minfer("dump", tiny, "--device", "cpo")
+    )
     assert "a forward has 1 to 256 rows, got 257" in error_line(minfer("dump", tiny, "--n-tokens", 257))
 
 

@@ -27,7 +27,7 @@ def test_text_goes_to_stdout_and_numbers_to_stderr(tiny: Path) -> None:
     assert outcome.code == 0
     assert outcome.out == expected + "\n" * (not expected.endswith("\n"))
     assert [part.split()[0] for part in outcome.err.strip().strip("[]").split("|")] == [
-        "prefill", "decode", "finish", "kv",
+        "prefill", "decode", "finish", "kv", "device",
     ]  # fmt: skip
     assert "finish length | kv f16" in outcome.err
 
@@ -119,7 +119,7 @@ def test_a_single_token_has_no_rate(tiny: Path) -> None:
 
 
 def test_the_reference_backend_runs_without_quantized_activations(tiny: Path) -> None:
-    result = minfer("run", tiny, "-p", "abc", "-n", 6, "--json", "--backend", "numpy").json()
+    result = minfer("run", tiny, "-p", "abc", "-n", 6, "--json", "--device", "numpy").json()
     with load(tiny, devices=DevicePlan(("numpy",))) as llm:
         expected = llm.generate("abc", max_tokens=6)
         expected.text()
@@ -160,7 +160,7 @@ def test_a_cache_folder_that_can_t_be_used_is_called_by_its_variable(
     [
         (["--ctx", "513"], "n_ctx is 513, the model takes 1 to 512"),
         (["--ctx", "4"], "the prompt's 15 tokens exceed the available context size of 4"),
-        (["--backend", "nmpy"], "no backend is called nmpy; there are cpu, numpy"),
+        (["--device", "nmpy"], "--device nmpy: no device is called that; there are auto, cpu, numpy"),
         (["--fusions-off", "swigloo"], "no fusion is called swigloo; there are "),
     ],
 )

@@ -27,7 +27,7 @@ Operands = dict[str, Any]
 
 def test_the_listing_has_every_node_with_the_stats_of_its_value(tiny: Path) -> None:
     """Held to numpy evaluation of the same graph; on the numpy backend both are the same numbers."""
-    outcome = minfer("trace", tiny, "-p", PROMPT, "--backend", "numpy")
+    outcome = minfer("trace", tiny, "-p", PROMPT, "--device", "numpy")
     expected: dict[str, np.ndarray] = {}
     with load(tiny, devices=_numpy()) as llm, TokenSequence(llm.engine) as sequence:
         ids = llm.tokenizer.encode(PROMPT, add_bos=None)
@@ -167,7 +167,7 @@ def test_a_broken_kernel_is_named(
 
 def test_another_backend_checks_the_nodes_that_it_can_run(tiny: Path) -> None:
     """The reference's forward held against the CPU's kernels, which refuse float activations for Q4_0."""
-    outcome = minfer("trace", tiny, "-p", PROMPT, "--backend", "numpy", "--against", "cpu")
+    outcome = minfer("trace", tiny, "-p", PROMPT, "--device", "numpy", "--against", "cpu")
     assert outcome.code == 0, outcome.out
     first, *others = outcome.out.splitlines()
     assert re.fullmatch(r"\d+ nodes agree with cpu, each within its op's tolerance class", first)
@@ -186,8 +186,8 @@ def test_what_can_t_be_traced_is_one_line(tiny: Path, tmp_path: Path) -> None:
     assert "isn't a trace that `minfer trace -o` wrote: no 'model'" in error_line(
         minfer("trace", tiny, "-p", "a", "--against", other)
     )
-    refused = "no backend and no file is called that"
-    assert f"--against numpyy: {refused}; did you mean numpy? Backends: cpu, numpy" in error_line(
+    refused = "no device and no file is called that"
+    assert f"--against numpyy: {refused}; did you mean numpy? devices: cpu, numpy" in error_line(
         minfer("trace", tiny, "-p", "a", "--against", "numpyy")
     )
     misspelled = tmp_path / "othr.json"

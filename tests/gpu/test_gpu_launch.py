@@ -191,7 +191,8 @@ def test_the_check_finds(case: str) -> None:
 
 
 def test_the_check_passes_tables_and_other_subscripts() -> None:
-    text = "EMITTERS[node.op](emitter, node)\nemit.EMITTERS[op](e)\nvalues[0] = shape[1]\nbackend.run(x)\nset[int]()\nCounter[str]()\n"
+    text = "EMITTERS[node.op](emitter, node)\nemit.EMITTERS[op](e)\nvalues[0] = shape[1]\nbackend.run(x)\n"
+    text += "set[int]()\nCounter[str]()\n"
     text += "from minfer_kernels.gpu.kernels import norm\nnorm.CONFIGURATIONS[0]\n"
     assert list(lines(text)) == []
     assert list(lines("makers[name]()", "minfer_models/backends.py")) == []

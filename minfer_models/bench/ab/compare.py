@@ -162,7 +162,7 @@ def _plan_diffs(a: AbSide, b: AbSide, tests: Sequence[Workload]) -> tuple[PlanDi
 
 def _promise(requests: Sequence[Request], sides: Sequence[AbSide], changed: set[str]) -> Promise:
     """What the sides are held to; where a revision can't say what its settings came to, what was asked for counts."""
-    asked = {(request.choices.kv, request.choices.backend) for request in requests}
+    asked = {(request.choices.kv, request.choices.device, request.choices.gpu_layers) for request in requests}
     unknown = not all(side.settings for side in sides)
     if changed & CHANGES_BITS or (unknown and len(asked) > 1):
         return "nothing"

@@ -62,6 +62,6 @@ class RemoteSide:
 
 def _load_request(model: Path, choices: EngineChoices) -> dict[str, Any]:
     options = choices.load_options()
-    del options["devices"]
+    device = options.pop("device", None)
     named = {name: list(v) if isinstance(v, tuple) else v for name, v in options.items() if v not in ((), "auto")}
-    return {"model": str(model.resolve()), "isa": choices.isa, "backend": choices.backend, "options": named}
+    return {"model": str(model.resolve()), "isa": choices.isa, "device": device, "options": named}

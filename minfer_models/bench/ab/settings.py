@@ -13,8 +13,9 @@ from minfer_models.bench.workload import BenchError
 NAMES = tuple(spec.name for spec in fields(EngineChoices))
 COUNTS = ("n_ctx", "threads", "chunk")
 LISTS = ("fusions_off",)
+SWITCHES = ("capture", "async_copies")
 
-AT_RUN_TIME = frozenset({"threads", "isa"})
+AT_RUN_TIME = frozenset({"threads", "isa", "capture", "async_copies"})
 """What makes a difference although the plans are equal: by whom and how the plan's kernels are run."""
 CHANGES_BITS = frozenset({"kv", "devices"})
 """Settings whose sides aren't promised to compute the same bits; with any other, they are."""
@@ -44,6 +45,10 @@ def parse_settings(option: str, text: str, base: EngineChoices) -> EngineChoices
 def _value(option: str, name: str, text: str) -> Any:
     if name in LISTS:
         return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if name in SWITCHES:
+        if text not in ("0", "1"):
+            raise BenchError(f"{option}: {name} is {text!r}, expected 0 or 1")
+        return text == "1"
     if name not in COUNTS:
         return text
     if not text.isdecimal():

@@ -32,10 +32,10 @@ class Worker:
     def __init__(self) -> None:
         self._runner: Any = None
 
-    def load(self, model: str, isa: str | None, backend: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    def load(self, model: str, isa: str | None, device: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
         """Load with `options`, those of `minfer_models.load`, and say how it stands."""
         start = perf_counter()
-        llm = _load_function()(model, **_known_options(options, isa, backend))
+        llm = _load_function()(model, **_known_options(options, isa, device))
         seconds = perf_counter() - start
         self._runner = _module("minfer_bench_runner", RUNNER).Runner(llm)
         known = {"settings": self._runner.settings(), "fusions": self._runner.fusions()}
@@ -74,16 +74,18 @@ def _load_function() -> Callable[..., Any]:
     return load
 
 
-def _known_options(options: Mapping[str, Any], isa: str | None, backend: str) -> dict[str, Any]:
+def _known_options(options: Mapping[str, Any], isa: str | None, device: str | None) -> dict[str, Any]:
     """The options as this revision takes them; raises ValueError for one that it doesn't know."""
     found = dict(options)
-    if backend != "cpu":
+    known = inspect.signature(_load_function()).parameters
+    if device is not None and "device" in known:
+        found["device"] = device
+    elif device not in (None, "auto", "cpu"):  # before there were devices, backends were named
         from minfer_ir.params import DevicePlan
 
-        found["devices"] = DevicePlan((backend,))
+        found["devices"] = DevicePlan((device,))
     if (settings := _settings(isa)) is not None:
         found["settings"] = settings
-    known = inspect.signature(_load_function()).parameters
     if "threads_fixed" in known:  # a number is that of its threads, whatever else runs meanwhile
         found.setdefault("threads_fixed", True)
     if unknown := [name for name in found if name not in known]:

@@ -166,7 +166,7 @@ def _text_ids(llm: LLM) -> list[int]:
 
 def _reference(path: Path, ids: Sequence[int], choices: EngineChoices, progress: Progress) -> Logits:
     """The same weights with every operation in float32 on activations that nobody rounds."""
-    plain = EngineChoices(n_ctx=max(len(ids), 2), kv="f32", fusions_off=choices.fusions_off, backend="numpy")
+    plain = EngineChoices(n_ctx=max(len(ids), 2), kv="f32", fusions_off=choices.fusions_off, device="numpy")
     llm, _ = load_timed(path, plain, progress)
     with llm:
         progress.show("the float reference")

@@ -20,7 +20,7 @@ from minfer_models.bench.options import (
     usage_errors,
 )
 from minfer_models.bench.report.document import Output, written
-from minfer_models.cli.options import FusionsOff, KvCells, KvType, ModelName, names
+from minfer_models.cli.options import DeviceName, FusionsOff, GpuLayers, KvCells, KvType, ModelName, names
 
 
 def throughput(
@@ -36,6 +36,8 @@ def throughput(
     fusions_off: FusionsOff = "",
     isa: InstructionSet = None,
     chunk: ChunkRows = None,
+    device: DeviceName = None,
+    gpu_layers: GpuLayers = None,
     output: OutputForm = Output.MD,
 ) -> None:
     """Measure prefill and decode.
@@ -53,7 +55,15 @@ def throughput(
         )
         tests = workloads(prompts, generated, depths, not keep_depth)
         workers: Sequence[int | None] = parse_counts("-t", threads, 1) if threads else [None]
-        choices = EngineChoices(n_ctx=ctx, kv=kv.value, fusions_off=tuple(names(fusions_off)), isa=isa, chunk=chunk)
+        choices = EngineChoices(
+            n_ctx=ctx,
+            kv=kv.value,
+            fusions_off=tuple(names(fusions_off)),
+            isa=isa,
+            chunk=chunk,
+            device=device,
+            gpu_layers=gpu_layers,
+        )
     path = find_model(model)  # a download draws its own progress, before ours starts
     with progress("minfer-bench") as shown:
         report = measure(path, tests, workers, repetitions, choices, shown)
