@@ -81,7 +81,7 @@ def _gpu(options: EngineOptions) -> Backend:
 
 def _torch(options: EngineOptions) -> Backend:
     try:
-        from minfer_kernels.torch_ops.backend import TorchBackend  # pyright: ignore[reportMissingImports]
+        from minfer_kernels.torch_ops.backend import TorchBackend
     except ModuleNotFoundError as error:
         raise EngineError(f"the torch backend can't be made: {error}") from None
     return TorchBackend(options.place or "cpu")
