@@ -66,4 +66,4 @@ def test_a_run_without_a_terminal_draws_nothing(modules: set[str]) -> None:
 def test_numpy_starts_no_threads_that_nothing_uses(tiny: Path) -> None:
     """A BLAS that starts them is a twentieth of a start; our own threads have ended with the model."""
     assert said(tiny, "THREADS") == "1"
-    assert int(said(tiny, "THREADS", "--backend", "numpy")) >= 1
+    assert int(said(tiny, "THREADS", "--device", "numpy")) >= 1

@@ -40,6 +40,8 @@ THIRD_PARTY = {
     "minfer_kernels.tensors": _allow("numpy torch"),
     "minfer_kernels.torch_ops": _allow("numpy torch"),
     "minfer_models": _allow("numpy gguf tokenizers jinja2 typer rich huggingface_hub", "numba llvmlite"),
+    "minfer_models.backends": _allow("numpy", "torch"),
+    "minfer_models.devices": _allow("", "torch"),
     "minfer_models.bench.peer.llama_cpp_worker": _allow("numpy", "llama_cpp"),
     "minfer_models.server": _allow("numpy fastapi starlette pydantic prometheus_client uvicorn"),
 }
