@@ -26,8 +26,8 @@ class EngineOptions:
 
     `threads` None takes the physical cores; fewer walk while other processes keep cores busy, unless `threads_fixed`.
     `budget` bounds memory in bytes, `gpu_mem` that of a GPU. `isa` is "auto", "avx512amx", "avx512vnni", "avx2" or
-    "portable". `place` is where the plan's `gpu` or `torch` backend is, as torch names devices; `capture` replays its steps as
-    captured graphs, `async_copies` copies without waiting.
+    "portable". `place` is where the plan's `gpu` or `torch` backend is, as torch names devices; `capture` replays its
+    steps as captured graphs, `async_copies` copies without waiting.
     """
 
     n_ctx: int | None = None
