@@ -89,8 +89,9 @@ class Bench:
             for i, (slot, kind) in zip(self.operands, variant.slots, strict=True)
         }
         self.n_rows: dict[RowAxis, int] = {k.rows: k.shape[0] for k in variant.operands if k.rows is not None}
-        if variant.layout == "ragged" and self.node.type.rows is not None:
-            self.n_rows[self.node.type.rows] -= 1
+        axis = variant.row_axis
+        if variant.layout == "ragged" and axis is not None:
+            self.n_rows[axis] -= 1
         self.refs: dict[int, BufRef] = {}
         self.weights: dict[int, int] = {}
         self.result: Array | None = None

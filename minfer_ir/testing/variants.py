@@ -25,8 +25,8 @@ PADDING = (3, 5)
 class Variant:
     """One cell of the op matrix: operand types and attrs, how the operands lie, and the integers to use.
 
-    Layouts: "plain" contiguous; "strided" float operands are column windows of wider rows; "ragged" the result has one
-    row less than its bucket; "inplace" the result takes over the buffer of operand `target`.
+    Layouts: "plain" contiguous; "strided" float operands are column windows of wider rows; "ragged" there is one
+    row less than the bucket; "inplace" the result takes over the buffer of operand `target`.
     """
 
     op: Op
@@ -46,6 +46,11 @@ class Variant:
     def out(self) -> TensorType:
         """The type of the result; raises OpError when the declaration doesn't allow the operands."""
         return self.op.check(self.attrs, self.operands)
+
+    @property
+    def row_axis(self) -> RowAxis | None:
+        """The rows that the op goes over: those of its result, or of what it stores."""
+        return self.out.rows or next((kind.rows for kind in self.operands if kind.rows is not None), None)
 
     def __str__(self) -> str:
         layout = "" if self.layout == "plain" else f" {self.layout}" + (f" {self.target}" if self.target else "")
@@ -96,9 +101,9 @@ def _element_types(slot: Operand, kind: TensorType) -> list[TensorType]:
 
 
 def layouts(variant: Variant) -> Iterator[Variant]:
-    """Where the result has several rows: strided operands and a ragged end; and the in-place forms."""
-    out = variant.out
-    if out.rows is not None and out.shape[0] > 1:
+    """Where a forward has several rows: strided operands and a ragged end; and the in-place forms."""
+    axis = variant.row_axis
+    if axis is not None and max(kind.shape[0] for kind in variant.operands if kind.rows == axis) > 1:
         if not _indexes_rows(variant):
             yield replace(variant, layout="ragged")
         if any(is_strided(slot, kind) for slot, kind in variant.slots):
