@@ -11,8 +11,8 @@ from minfer_ir.graph import Node
 from minfer_ir.types import TensorType
 from minfer_kernels.gpu.emitter import Emitter
 
-MOST_WIDE = 1 << 16
-"""Elements of a row that a program can hold."""
+MOST_WIDE = 1 << 14
+"""Elements of a row that a program can hold in its registers: sm_90 spills 56 bytes a thread at twice as many."""
 BLOCK = 1024
 """Elements of a piece of a row."""
 

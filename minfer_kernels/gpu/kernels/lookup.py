@@ -66,6 +66,7 @@ CONFIGURATIONS = (
             {**_planes(name), **_OUT},
             {"K": WIDTH, "FORMAT": name, "PTX": True, "UNITS": 32},
             divisible=("quants", "high", "scales", "sub", "out", "out_stride"),
+            sampled=name == "Q6_K",
         )
         for name, layout in LAYOUTS.items()
         if layout.bits

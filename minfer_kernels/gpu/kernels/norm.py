@@ -74,8 +74,8 @@ def softmax(x, out, rows_at, width, x_stride, out_stride, WIDE: tl.constexpr):
     tl.store(out + row * out_stride + piece + at, powers / tl.sum(powers, 0), mask=inside)
 
 
-WIDTHS = ((576, 1024, 2), (1024, 1024, 2), (3584, 4096, 8))
-"""Of models (SmolLM2, Qwen3-0.6B, Qwen2.5-7B), with the tile and the warps that the emitter chooses."""
+WIDTHS = ((576, 1024, 2), (1024, 1024, 2), (3584, 4096, 8), (16384, 16384, 16))
+"""Of models (SmolLM2, Qwen3-0.6B, Qwen2.5-7B, Llama-3.1-405B), with the tile and the warps that the emitter chooses."""
 _ROW = {"rows_at": "*i32", "width": "i32", "x_stride": "i32", "out_stride": "i32"}
 CONFIGURATIONS = (
     *(

@@ -119,6 +119,11 @@ CONFIGURATIONS = (
             promises=Promises(wide_loads=True),
             sampled=(block, width) == (32, 3584),
         )
-        for block, width, wide, warps in ((32, 576, 1024, 2), (32, 3584, 4096, 8), (256, 3584, 4096, 8))
+        for block, width, wide, warps in (
+            (32, 576, 1024, 2),
+            (32, 3584, 4096, 8),
+            (256, 3584, 4096, 8),
+            (256, 16384, 16384, 16),
+        )
     ),
 )
