@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from minfer_kernels.cpu.compiler.library import KernelLibrary
     from minfer_models.settings import Settings
 
-PACKAGES = ("minfer", "numpy", "numba", "llvmlite", "gguf", "tokenizers", "huggingface_hub")
+PACKAGES = ("minfer", "numpy", "numba", "llvmlite", "torch", "triton", "gguf", "tokenizers", "huggingface_hub")
 
 Section = dict[str, Any]
 
@@ -28,7 +28,7 @@ def doctor(
 ) -> None:
     """Show what minfer finds here.
 
-    Versions, the CPU, threads, backends, the kernel cache and the settings in effect.
+    Versions, the CPU, threads, backends, devices, the kernel cache and the settings in effect.
 
     Exit code 3 when there is a problem.
     """
@@ -44,6 +44,7 @@ def doctor(
         "cpu": _cpu(library),
         "threads": _threads(settings),
         "backends": _backends(library, problems),
+        "devices": _devices(problems),
         "kernel cache": _cache(library, cleared, problems),
         "settings": _settings(settings),
     }
@@ -122,6 +123,17 @@ def _backends(library: KernelLibrary, problems: list[str]) -> Section:
             found[point.name] = f"from {point.value}: does not load"
             problems.append(f"backend {point.name} ({point.value}): {type(error).__name__}: {error}")
     return found
+
+
+def _devices(problems: list[str]) -> Section:
+    """What `--device` takes here besides the backends that have no device."""
+    from minfer_models.devices import devices_here
+
+    try:
+        return {"cpu": "the CPU backend", **devices_here()}
+    except Exception as error:  # torch or a driver may fail in any way; the report goes on
+        problems.append(f"looking for devices: {type(error).__name__}: {error}")
+        return {"cpu": "the CPU backend"}
 
 
 def _clear(library: KernelLibrary) -> str:

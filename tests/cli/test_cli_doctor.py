@@ -38,6 +38,7 @@ def test_it_reports_versions_cpu_threads_backends_cache_and_settings(
     assert report["cpu"]["instruction set"].startswith(f"{host.best_isa().value} ")
     assert report["threads"]["minfer uses"] == 3
     assert list(report["backends"]) == ["cpu", "numpy"]
+    assert {"cpu", "torch:cpu"} <= report["devices"].keys()
     assert report["kernel cache"] == {"folder": str(cache / "kernels"), "kernels": 0, "size": "0.0 MiB"}
     assert report["settings"]["MINFER_THREADS"] == "3"
     assert report["settings"]["HF_TOKEN"] == "set"
@@ -48,7 +49,7 @@ def test_text_has_a_section_for_each_and_says_that_all_is_well(cache: Path) -> N
     lines = minfer("doctor").out.splitlines()
     sections = [line for line in lines if line and not line.startswith(" ")]
     assert sections == [
-        "versions", "cpu", "threads", "backends", "kernel cache", "settings", "no problems found",
+        "versions", "cpu", "threads", "backends", "devices", "kernel cache", "settings", "no problems found",
     ]  # fmt: skip
     assert f"  folder   {cache / 'kernels'}" in lines
 
