@@ -73,6 +73,11 @@ ATTENTION = Tolerance(
     64,
     4,
 )
+HALF_ATTENTION = Tolerance(
+    "half-attention",
+    "queries, packed keys and values and the weights are rounded to float16 before products that are summed in float32",
+    *(2 * 8192, 4),
+)
 QUANTIZED = Tolerance(
     "8-bit-activation",
     "a float32 result next to a rounding border is stored as either neighbour, one step of its block away",
@@ -85,7 +90,10 @@ HALF_PRODUCT = Tolerance(
 )
 """Half a unit in the last place of float16 for each factor, on top of what the op's class allows."""
 
-CLASSES = (BITWISE, REDUCTION, EXPONENTIAL, ROTATION, NORMED_ROTATION, PROJECTION, ATTENTION, QUANTIZED, HALF_PRODUCT)
+CLASSES = (
+    *(BITWISE, REDUCTION, EXPONENTIAL, ROTATION, NORMED_ROTATION, PROJECTION, ATTENTION, QUANTIZED),
+    *(HALF_PRODUCT, HALF_ATTENTION),
+)
 
 BY_OP: Mapping[str, Tolerance] = {
     **dict.fromkeys(("matmul", "matmul_add", "rms_norm", "qk_norm", "add_rms_norm"), REDUCTION),
@@ -109,6 +117,10 @@ def tolerance_of(op: str) -> Tolerance:
 def tolerance_on(capabilities: Capabilities, op: Op, operands: Sequence[TensorType]) -> Tolerance:
     """The class that a backend's kernel is held to: the op's, wider where the backend's products round to float16."""
     plain, least = tolerance_of(op.name), capabilities.half_products_from
+    if op.name == "attention":
+        tiled = capabilities.half_attention_from
+        half = tiled is not None and operands[0].shape[0] >= tiled and operands[1].dtype.name != "f32"
+        return HALF_ATTENTION if half else plain
     if least is None or not op.is_product or operands[0].dtype.name != "f32" or operands[0].shape[0] < least:
         return plain
     name, cause = f"{plain.name}, {HALF_PRODUCT.name}", f"{plain.cause}; {HALF_PRODUCT.cause}"

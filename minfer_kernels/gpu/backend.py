@@ -21,6 +21,7 @@ from minfer_kernels.gpu.device import Device, device_for
 from minfer_kernels.gpu.emit import LAUNCH_SITES, REFUSALS, emitter_of
 from minfer_kernels.gpu.emit.products import MOST_ROWS, activation_format
 from minfer_kernels.gpu.emitter import Emitter
+from minfer_kernels.gpu.kernels.attention.choices import DEFAULT, AttentionOptions
 from minfer_kernels.gpu.launch import SITE_PREFIX, Launch
 from minfer_kernels.gpu.moves import MOVE_SITES
 from minfer_kernels.gpu.moves import copy_cells as move_cells
@@ -37,7 +38,7 @@ CALL_SITES = (*(SITE_PREFIX + site for site in (*LAUNCH_SITES, *MOVE_SITES)), *C
 Activations = Literal["8-bit", "f16"]
 
 
-def capabilities(activations: Activations) -> Capabilities:
+def capabilities(activations: Activations, attention: AttentionOptions) -> Capabilities:
     """What the kernels take. Weights aren't stacked: few rows run side by side in one launch without."""
     formats = {fmt: activation_format(fmt) if activations == "8-bit" else "f32" for fmt in WEIGHT_TYPES}
     return Capabilities(
@@ -49,6 +50,7 @@ def capabilities(activations: Activations) -> Capabilities:
         one_weight_form=True,
         most_quantized_rows=MOST_ROWS,
         half_products_from=MOST_ROWS + 1 if activations == "8-bit" else 1,
+        half_attention_from=attention.split_rows + 1,
     )
 
 
@@ -59,6 +61,7 @@ class GpuBackend:
     float32 rounded to float16. `capture`: replay programs as CUDA graphs, where the device has them. `async_copies`:
     copy between host and device without waiting. `on` replaces what the runtime asks of the device; `waits` bounds what
     is waited for.
+    `attention`: which kernels attend, and whether a decode row keeps its bits in a step with others.
     """
 
     name = "gpu"
@@ -71,8 +74,10 @@ class GpuBackend:
         async_copies: bool = True,
         on: Device | None = None,
         waits: Waits | None = None,
+        attention: AttentionOptions = DEFAULT,
     ) -> None:
-        self.capabilities = capabilities(activations)
+        self.capabilities = capabilities(activations, attention)
+        self.attention = attention
         self.on = on or device_for(device)
         self.device = self.on.place
         self.captures = capture and self.on.captures
@@ -165,7 +170,7 @@ class GpuBackend:
     def compile(self, graph: Graph, split: Split, binding: Binding) -> GpuProgram:
         """The launches of the split."""
         weights = {node: self._weights[w] for node, w in binding.weights.items()}
-        emitter = Emitter(graph, binding, self.buffers, weights, self._tables)
+        emitter = Emitter(graph, binding, self.buffers, weights, self._tables, self.attention)
         spans: dict[int, tuple[int, int]] = {}
         for node in (graph[n] for n in split.nodes):
             if node.spec.effect == "view":

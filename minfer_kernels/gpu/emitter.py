@@ -13,6 +13,7 @@ from minfer_ir.graph import Graph, Node
 from minfer_ir.ops.rope import RopeAttrs
 from minfer_ir.runtime.backend import Binding
 from minfer_ir.types import TensorType
+from minfer_kernels.gpu.kernels.attention.choices import DEFAULT, AttentionOptions
 from minfer_kernels.gpu.launch import Fallback, Launch
 from minfer_kernels.gpu.tables import RopeTables
 from minfer_kernels.gpu.weights import GpuWeight
@@ -31,8 +32,11 @@ class Emitter:
         buffers: TensorBuffers,
         weights: Mapping[int, GpuWeight],
         tables: RopeTables,
+        attention: AttentionOptions = DEFAULT,
     ) -> None:
-        self.graph, self.binding, self.weights = graph, binding, weights
+        self.graph, self.binding, self.weights, self.attention = graph, binding, weights, attention
+        self.kept: dict[Any, Any] = {}
+        """What the nodes of one program share, by whatever tells it from others."""
         self._tables = tables
         self.launches: list[Launch] = []
         self._buffers = buffers
@@ -100,6 +104,19 @@ class Emitter:
     def scratch(self, nbytes: int) -> torch.Tensor:
         """Zeroed memory of this program's own, as bytes."""
         return torch.zeros(nbytes, dtype=torch.uint8, device=self._buffers.device)
+
+    def shared(self, name: str, nbytes: int) -> torch.Tensor:
+        """Zeroed memory that all nodes of this program share, for what doesn't outlast a node's launches."""
+        key = (name, nbytes)
+        if key not in self.kept:
+            self.kept[key] = self.scratch(nbytes)
+        return self.kept[key]
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The device's compute capability; in the interpreter that of the devices that tiles are chosen for first."""
+        device = self._buffers.device
+        return torch.cuda.get_device_capability(device) if device.type == "cuda" else (9, 0)
 
     def rows_at(self, node: Node) -> torch.Tensor:
         """The int32 that holds how many rows `node` has in this step."""

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from minfer_ir import plugins
-from minfer_kernels.gpu.emit import copy, elementwise, kv, lookup, norm, products, quantize, rope
+from minfer_kernels.gpu.emit import attention, copy, elementwise, kv, lookup, norm, products, quantize, rope
 from minfer_kernels.gpu.emitter import Emit, Refusal
 
-AREAS = (copy, elementwise, kv, lookup, norm, products, quantize, rope)
+AREAS = (attention, copy, elementwise, kv, lookup, norm, products, quantize, rope)
 
 EMITTERS: Mapping[str, Emit] = MappingProxyType({op: emit for area in AREAS for op, emit in area.EMITTERS.items()})
 REFUSALS: Mapping[str, Refusal] = MappingProxyType(

@@ -44,6 +44,12 @@ def load_words(row, word, inside):
 
 
 @triton.jit
+def load_quants(row, at, inside):
+    """Q8_0: quants `at` as int8, 0 where not `inside`."""
+    return tl.load(row.to(tl.pointer_type(tl.int8)) + at, mask=inside, other=0)
+
+
+@triton.jit
 def load_scales(row, block, width, inside):
     """Q8_0: the scales of `block`s of 32 elements as float32."""
     scales = (row + width).to(tl.pointer_type(tl.float16))

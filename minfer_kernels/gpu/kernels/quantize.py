@@ -19,13 +19,8 @@ _SMALLEST_AMAX = tl.constexpr(1e-36)
 
 
 @triton.jit
-def store_quantized(row, block, values, width, BLOCK: tl.constexpr):
-    """Blocks `block` `[B]` of the row that begins at `row` (*u8): `values` `[B, SUMS, BLOCK / SUMS]` float32.
-
-    Blocks at `width` or beyond are left out.
-    """
-    SUMS: tl.constexpr = values.shape[1]
-    EACH: tl.constexpr = values.shape[2]
+def quantized(values):
+    """Blocks `[B, SUMS, BLOCK / SUMS]` float32 to their quants, int32, and the bits of their float32 scales `[B]`."""
     largest = tl.max(tl.max(values.to(tl.int32, bitcast=True) & _MAGNITUDE, 2), 1)
     finite = largest < _INFINITY
     amax = tl.where(finite, largest, 0).to(tl.float32, bitcast=True)
@@ -33,11 +28,22 @@ def store_quantized(row, block, values, width, BLOCK: tl.constexpr):
     d = tl.where(tiny, 0.0, tl.div_rn(amax, 127.0))
     factor = tl.where(tiny, 0.0, tl.div_rn(127.0, tl.where(tiny, 1.0, amax)))
     quants = rounded_even(tl.where(finite[:, None, None], values, 0.0) * factor[:, None, None])
+    return quants, tl.where(finite, d.to(tl.int32, bitcast=True), _NAN)
+
+
+@triton.jit
+def store_quantized(row, block, values, width, BLOCK: tl.constexpr):
+    """Blocks `block` `[B]` of the row that begins at `row` (*u8): `values` `[B, SUMS, BLOCK / SUMS]` float32.
+
+    Blocks at `width` or beyond are left out.
+    """
+    SUMS: tl.constexpr = values.shape[1]
+    EACH: tl.constexpr = values.shape[2]
+    quants, scales = quantized(values)
     inside = block * BLOCK < width
     part, each = tl.arange(0, SUMS), tl.arange(0, EACH)
     at = block[:, None, None] * BLOCK + part[None, :, None] * EACH + each[None, None, :]
     tl.store(row.to(tl.pointer_type(tl.int8)) + at, quants.to(tl.int8), mask=inside[:, None, None])
-    scales = tl.where(finite, d.to(tl.int32, bitcast=True), _NAN)
     tl.store((row + width).to(tl.pointer_type(tl.int32)) + block, scales, mask=inside)
     sums_at = row + width + width // BLOCK * 4
     sums, number = tl.sum(quants, 2), block[:, None] * SUMS + part[None, :]
