@@ -49,14 +49,15 @@ class Problem:
         return Problem(self.q[before : before + rows], k, v, lengths, self.n_kv_heads, self.cell_type)
 
 
-def draw(
-    seed: int, lengths: Sequence[Sequence[int]], heads: int, kv_heads: int, dim: int, cell_type: str
-) -> Problem:
+def draw(seed: int, lengths: Sequence[Sequence[int]], heads: int, kv_heads: int, dim: int, cell_type: str) -> Problem:
     rng = np.random.default_rng(seed)
     q = rng.standard_normal((sum(map(len, lengths)), heads, dim), dtype=np.float32)
     like = np.empty(0, STORAGE[cell_type])
     stored = [
-        [stored_cells(rng.standard_normal((max([*own, 1]), kv_heads * dim), dtype=np.float32) * 2, like) for own in lengths]
+        [
+            stored_cells(rng.standard_normal((max([*own, 1]), kv_heads * dim), dtype=np.float32) * 2, like)
+            for own in lengths
+        ]
         for _ in range(2)
     ]
     return Problem(q, *stored, [tuple(own) for own in lengths], kv_heads, cell_type)
@@ -75,7 +76,7 @@ class Placed:
 
 
 def place(p: Problem, mode: str, shift: int = 3, bucket: int | None = None) -> Placed:
-    """Causal and span: a sequence in one run. Map: its cells in up to four runs, the last positions in the first cells."""
+    """Causal and span: a sequence in one run. Map: in up to four, the last positions in the first cells."""
     assert mode != "causal" or len(p.lengths) == 1
     region_cells: list[Array] = []
     runs_of: list[list[tuple[int, int]]] = []
@@ -185,7 +186,7 @@ def _buffer(backend: GpuBackend, data: Array, strides: tuple[int, ...]) -> BufRe
 
 def wrong(p: Problem, placed: Placed, out: Array, tolerance: Tolerance) -> str | None:
     """None, or how `out` is off the op's reference."""
-    graph, node = _graph(p, placed)
+    _, node = _graph(p, placed)
     rows = len(p.q)
     window = placed.window if placed.mode == "causal" else placed.window[:rows]
     # The reference reads no cell outside of a window; the magnitude that errors are measured by reads them all.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attention_problems import SMALL, Array, attend, draw, place, wrong
+from attention_problems import SMALL, attend, draw, place, wrong
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -97,7 +97,7 @@ def test_drawn_steps_of_prompts_and_decode_rows(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("cell_type", CELL_TYPES)
 def test_a_decode_row_has_the_bits_that_it_has_alone(cell_type: str) -> None:
-    """In invariant mode beside a prompt, and beside other decode rows in any mode; up to `split_rows` rows of a sequence."""
+    """In invariant mode beside a prompt; beside other decode rows always; up to `split_rows` rows of a sequence."""
     p = draw(6, [(40,), range(3, 23), (70, 71), (1,)], *GEOMETRIES[cell_type], cell_type)
     placed = place(p, "map", bucket=32)
     mixed = attend(p, placed, replace(SMALL, invariant=True))
@@ -106,7 +106,8 @@ def test_a_decode_row_has_the_bits_that_it_has_alone(cell_type: str) -> None:
     for sequence, row, at in ((0, 0, 0), (2, 0, 21), (2, 1, 22), (3, 0, 23)):
         alone = p.only(sequence, row)
         assert np.array_equal(attend(alone, place(alone, "causal")).out[0], mixed.out[at])
-    few = replace(p, q=p.q[[0, 23]], k=[p.k[0], p.k[3]], v=[p.v[0], p.v[3]], lengths=[p.lengths[0], p.lengths[3]])
+    kept = {name: [getattr(p, name)[i] for i in (0, 3)] for name in ("k", "v", "lengths")}
+    few = replace(p, q=p.q[[0, 23]], **kept)
     assert np.array_equal(attend(few, place(few, "span", bucket=4)).out, mixed.out[[0, 23]])
 
 
@@ -124,7 +125,7 @@ def test_rows_of_no_cells_are_zero(cell_type: str, bucket: int) -> None:
 
 
 def test_who_merges_the_parts_doesn_t_matter() -> None:
-    """A launch of its own, or the last program: the same bits, again and again, and in as many launches as memory asks."""
+    """A launch of its own or the last program, again and again, in as many launches as memory asks: the same bits."""
     p = draw(9, [(100,), (70,), (5,)], *GEOMETRIES["f16"], "f16")
     placed = place(p, "span")
     last = attend(p, placed, replace(SMALL, finish="last"), times=3)

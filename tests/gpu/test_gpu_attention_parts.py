@@ -6,10 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from attention_problems import Array
 from hypothesis import Phase, given, settings
@@ -70,7 +70,7 @@ def test_tiles_cover_each_sequence_and_no_two(
     table, listed = table_of(mode, lengths - 1, padded, len(windows), tile, short)
     if mode == "causal":
         cuts = [0, *(np.flatnonzero(np.diff(lengths[: len(windows)]) != 1) + 1), len(windows)]
-        groups = [(a, b - a) for a, b in zip(cuts, cuts[1:], strict=False)]
+        groups = [(a, b - a) for a, b in pairwise(cuts)]
     long = [(a, n) for a, n in groups if n > short]
     assert table.tolist() == [[a + i, min(tile, n - i)] for a, n in long for i in range(0, n, tile)]
     assert listed == [a + i for a, n in groups if n <= short for i in range(n)]
@@ -106,7 +106,7 @@ def test_results_in_8_bits_are_those_of_the_format(rng: np.random.Generator, blo
     assert np.array_equal(packed.numpy(), fmt.encode(floats.numpy()))
 
 
-CAUSAL_ONLY = '''
+CAUSAL_ONLY = """
 import triton
 import triton.language as tl
 MAP = tl.constexpr(2)
@@ -119,8 +119,8 @@ def row_runs(window, row, MODE: tl.constexpr):
 @triton.jit
 def block_cells(runs, start, BLOCK: tl.constexpr, MODE: tl.constexpr):
     return runs[0] + (start + tl.arange(0, BLOCK))
-'''
-COMPARE = '''
+"""
+COMPARE = """
 import importlib, json, sys
 from dataclasses import replace
 sys.path.insert(0, sys.argv[1])
@@ -133,7 +133,7 @@ for name, module in (("attention.split.SmolLM2.f16", "split"), ("attention.flash
     only = replace(one, kernel=getattr(importlib.import_module("only_" + module), module))
     found.append([compile_figures(c, TARGETS["sm_90"]).histogram for c in (one, only)])
 print(json.dumps(found))
-'''
+"""
 
 
 def test_a_causal_kernel_has_no_instruction_for_the_other_modes(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def _split(e: Emitter, node: Node, quantized: Node | None, rows_at: torch.Tensor
 
 
 def most_parts(e: Emitter, node: Node, choice: SplitChoice) -> int:
-    """Parts of the longest window that a step can have: of the region, or of the context where positions are bounded."""
+    """Parts of the longest window that a step can have: of the region, or the context where positions are bounded."""
     _, k, _, positions, _ = e.sources(node)
     limit = getattr(positions.attrs, "limit", None)
     longest = k.type.shape[0] if limit is None else min(limit, k.type.shape[0])

@@ -13,6 +13,9 @@ CAUSAL, SPAN, MAP = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 MODES = {"causal": 0, "span": 1, "map": 2}
 """The compile-time mode of each window shape."""
 
+# Constants reach a kernel as Python values.
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAssignmentType=false
+
 
 @triton.jit
 def row_length(window, positions, row, MODE: tl.constexpr):
@@ -32,7 +35,7 @@ def row_runs(window, row, MODE: tl.constexpr):
     """What `block_cells` needs of a row's window: of each run its cell less its first position, and where it ends."""
     if MODE == CAUSAL:
         return (tl.load(window),)
-    elif MODE == SPAN:  # noqa: RET505 a compiled function ends at no return but its last
+    elif MODE == SPAN:
         return (tl.load(window + row * 2),)
     else:
         runs = window + row * 8
@@ -55,7 +58,7 @@ def block_cells(runs, start, BLOCK: tl.constexpr, MODE: tl.constexpr):
     else:
         # The last run needs no end: nobody reads beyond it.
         end = tl.where(start < runs[1], runs[1], tl.where(start < runs[3], runs[3], runs[5]))
-        if (start >= runs[5]) | (start + BLOCK <= end):
+        if (start >= runs[5]) | (start + BLOCK <= end):  # noqa: SIM108 a branch, where an expression would do both
             cells = at + _shift(runs, start)
         else:
             cells = at + _shift(runs, at)

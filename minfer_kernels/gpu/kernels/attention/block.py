@@ -18,6 +18,9 @@ from minfer_kernels.gpu.kernels.attention.geometry import (
 from minfer_kernels.gpu.kernels.cells import F32, Q8_0, load_elements, load_quants, load_scales, load_words
 from minfer_kernels.gpu.kernels.dot4 import dot4
 
+# Constants reach a kernel as Python values.
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAssignmentType=false
+
 
 @triton.jit
 def block_scores(
@@ -37,7 +40,9 @@ def block_scores(
                 quants = load_quants(rows[:, None], block * 32 + tl.arange(0, 32)[None, :], inside[:, None])
                 dots = tl.dot(query[2 * b], tl.trans(quants))
             else:
-                dots = _dots(query[2 * b], load_words(rows[:, None], block * 8 + tl.arange(0, 8)[None, :], inside[:, None]), PTX)
+                dots = _dots(
+                    query[2 * b], load_words(rows[:, None], block * 8 + tl.arange(0, 8)[None, :], inside[:, None]), PTX
+                )
             scales = load_scales(rows, block, KV_HEADS * HEAD_DIM, inside)
             scores = tl.fma(dots.to(tl.float32), query[2 * b + 1][:, None] * scales[None, :], scores)
         scores = repeated(scores, rows_of(GROUP) // SCORED)
@@ -111,5 +116,5 @@ def _as_float16(quants, PTX: tl.constexpr):
             }""",
             "=r,=r,r", [quants], dtype=tl.float16, is_pure=True, pack=4,
         )  # fmt: skip
-    else:  # noqa: RET505
+    else:
         return quants.to(tl.float16)

@@ -38,7 +38,9 @@ def _split(
     heads = SHAPES[name]
     choice = split_choice(cell_type, heads.group)
     packed = cell_type == "q8_0"
-    extras = [mode] * (mode != "causal") + ["listed"] * listed + ["parts"] * (not finish) + [f"q{quantize}"] * bool(quantize)
+    extras = (
+        [mode] * (mode != "causal") + ["listed"] * listed + ["parts"] * (not finish) + [f"q{quantize}"] * bool(quantize)
+    )
     return Configuration(
         ".".join(["attention.split", name, cell_type, *extras]),
         split,

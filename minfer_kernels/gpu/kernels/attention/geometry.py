@@ -59,7 +59,7 @@ def repeated(x, TIMES: tl.constexpr):
     """[N] or [N, M], TIMES one under the other."""
     if len(x.shape) == 1:
         return tl.reshape(tl.broadcast_to(x[None, :], [TIMES, x.shape[0]]), [TIMES * x.shape[0]])
-    else:  # noqa: RET505 a compiled function has one return per branch
+    else:
         tall = tl.broadcast_to(x[None, :, :], [TIMES, x.shape[0], x.shape[1]])
         return tl.reshape(tall, [TIMES * x.shape[0], x.shape[1]])
 
@@ -69,5 +69,5 @@ def folded(x, ROWS: tl.constexpr):
     """[TIMES ROWS, M] to [ROWS, M]: sums of what lies one under the other."""
     if x.shape[0] == ROWS:
         return x
-    else:  # noqa: RET505
+    else:
         return tl.sum(tl.reshape(x, [x.shape[0] // ROWS, ROWS, x.shape[1]]), 0)

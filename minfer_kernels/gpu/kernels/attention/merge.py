@@ -11,6 +11,9 @@ from minfer_kernels.gpu.kernels.windows import row_length
 AT_ONCE = tl.constexpr(4)
 """Parts whose loads are in flight together."""
 
+# Constants reach a kernel as Python values.
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAssignmentType=false
+
 
 @triton.jit
 def parts_of(length, SPLIT: tl.constexpr):
@@ -49,7 +52,9 @@ def merge_parts(
             share = tl.exp2(maximum - shift)
             total = tl.fma(tl.load(softmax + at * 2 + 1, mask=live, other=0.0, cache_modifier=".cg"), share, total)
             mask = live[:, None] & (d < HEAD_DIM)[None, :]
-            part_values = tl.load(partials + at[:, None] * HEAD_DIM + d[None, :], mask=mask, other=0.0, cache_modifier=".cg")
+            part_values = tl.load(
+                partials + at[:, None] * HEAD_DIM + d[None, :], mask=mask, other=0.0, cache_modifier=".cg"
+            )
             values = tl.fma(part_values, share[:, None], values)
     return values / tl.where(total == 0.0, 1.0, total)[:, None]
 

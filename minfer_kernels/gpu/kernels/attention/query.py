@@ -9,6 +9,9 @@ from minfer_kernels.gpu.kernels.attention.geometry import columns_of, halves, pi
 from minfer_kernels.gpu.kernels.cells import F32, Q8_0
 from minfer_kernels.gpu.kernels.quantize import quantized
 
+# Constants reach a kernel as Python values.
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAssignmentType=false
+
 
 @triton.jit
 def load_query(heads, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, LAYOUT: tl.constexpr, MATRIX: tl.constexpr):

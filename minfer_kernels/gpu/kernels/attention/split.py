@@ -5,9 +5,10 @@ window: not on other rows, nor on how long theirs are. The query heads of a KV h
 
 Order of a part: blocks of BLOCK positions ascending, with online softmax in base 2 (`scale` holds the factor log2 e).
 Matrix products take float16 and sum in float32; a float32 operand goes in as two float16, the second what rounding left
-of the first, so that queries and weights keep 22 bits. Over float32 cells they take float32 (on NVIDIA devices as three products of their TF32 parts). Over packed
-cells the query has the bits of Q8A32, and a score is the sum over blocks of 32, ascending, of the integer product times
-both scales; values are integers, multiplied with weights times the value's scale over the largest scale of the block.
+of the first, so that queries and weights keep 22 bits. Over float32 cells they take float32 (on NVIDIA devices as three
+products of its TF32 parts). Over packed cells the query has the bits of Q8A32, and a score is the sum over blocks of
+32, ascending, of the integer product times both scales; values are integers, multiplied with weights times the value's
+scale over the largest scale of the block.
 
 `merge` then takes the parts in order: see there. FINISH leaves it to the program that ends a row's and KV head's last
 part; the bits are those of `merge` as a launch of its own.
@@ -25,10 +26,14 @@ from minfer_kernels.gpu.kernels.attention.query import load_query
 from minfer_kernels.gpu.kernels.cells import cell_row
 from minfer_kernels.gpu.kernels.windows import block_cells, row_length, row_runs
 
+# Constants reach a kernel as Python values.
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAssignmentType=false
+
 
 @triton.jit(do_not_specialize=["base"])
 def split(
-    q, k, v, out, positions, window, rows_at, listed, partials, softmax, arrived, base, q_stride, out_stride, cell_bytes, scale,
+    q, k, v, out, positions, window, rows_at, listed, partials, softmax, arrived, base, q_stride, out_stride,
+    cell_bytes, scale,
     KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, MODE: tl.constexpr, LAYOUT: tl.constexpr,
     SPLIT: tl.constexpr, BLOCK: tl.constexpr, MATRIX: tl.constexpr, PTX: tl.constexpr,
     LISTED: tl.constexpr, FINISH: tl.constexpr, QUANTIZE: tl.constexpr, SLOTS: tl.constexpr,
@@ -36,7 +41,8 @@ def split(
     """Part `program_id(0)` of KV head `program_id(1)` for the rows of `slot_row`.
 
     `q` float32 `[rows, heads, HEAD_DIM]`, `k` and `v` bytes of cells, `partials` float32
-    `[SLOTS, heads, parts, HEAD_DIM]` and `softmax` `[..., 2]` (maximum, sum), `arrived` int32 zeros `[SLOTS, KV_HEADS]`, left as zeros.
+    `[SLOTS, heads, parts, HEAD_DIM]` and `softmax` `[..., 2]` (maximum, sum), `arrived` int32 zeros
+    `[SLOTS, KV_HEADS]`, left as zeros.
     """
     count = slot_count(rows_at, base, SLOTS)
     if LISTED:
@@ -99,9 +105,7 @@ def _part(
     # The last program's part has no end, so that a window longer than the region is none the less read.
     last = tl.where(part == tl.num_programs(0) - 1, length, tl.minimum(first + SPLIT, length))
     if part < parts_of(length, SPLIT):
-        query = load_query(
-            q + row * q_stride + kv_head * (GROUP * HEAD_DIM), GROUP, HEAD_DIM, LAYOUT, MATRIX
-        )
+        query = load_query(q + row * q_stride + kv_head * (GROUP * HEAD_DIM), GROUP, HEAD_DIM, LAYOUT, MATRIX)
         runs = row_runs(window, row, MODE)
         largest = tl.full([rows_of(GROUP)], float("-inf"), tl.float32)
         total = tl.zeros([rows_of(GROUP)], tl.float32)
@@ -137,7 +141,11 @@ def _store_part(
     at = head * tl.num_programs(0) + part
     for b in tl.static_range(pieces_of(HEAD_DIM, LAYOUT)):
         d = b * columns_of(HEAD_DIM, LAYOUT) + tl.arange(0, columns_of(HEAD_DIM, LAYOUT))[None, :]
-        tl.store(partials + at[:, None] * HEAD_DIM + d, folded(values[b], rows_of(GROUP)), mask=(g < GROUP)[:, None] & (d < HEAD_DIM))
+        tl.store(
+            partials + at[:, None] * HEAD_DIM + d,
+            folded(values[b], rows_of(GROUP)),
+            mask=(g < GROUP)[:, None] & (d < HEAD_DIM),
+        )
     tl.store(softmax + at * 2, largest, mask=g < GROUP)
     tl.store(softmax + at * 2 + 1, total, mask=g < GROUP)
 
@@ -159,6 +167,17 @@ def _finish(
             tl.store(counter, 0)
             head = kv_head * GROUP
             values = merge_parts(
-                partials, softmax, slot, head, parts, tl.num_programs(0), KV_HEADS * GROUP, rows_of(GROUP), GROUP, HEAD_DIM
+                partials,
+                softmax,
+                slot,
+                head,
+                parts,
+                tl.num_programs(0),
+                KV_HEADS * GROUP,
+                rows_of(GROUP),
+                GROUP,
+                HEAD_DIM,
             )
-            store_heads(values, out, row * out_stride, head, rows_of(GROUP), GROUP, HEAD_DIM, KV_HEADS * GROUP, QUANTIZE)
+            store_heads(
+                values, out, row * out_stride, head, rows_of(GROUP), GROUP, HEAD_DIM, KV_HEADS * GROUP, QUANTIZE
+            )

@@ -39,4 +39,3 @@ def tiles(
     short = (live & ~tiled).to(tl.int32)
     tl.store(listed, tl.sum(short, 0))
     tl.store(listed + tl.cumsum(short, 0), at, mask=short > 0)
-
