@@ -16,6 +16,7 @@ from minfer_ir.runtime.backend import Capabilities
 from minfer_ir.testing.tolerances import (
     BITWISE,
     CLASSES,
+    HALF_ATTENTION,
     HALF_PRODUCT,
     Held,
     Tolerance,
@@ -23,7 +24,7 @@ from minfer_ir.testing.tolerances import (
     tolerance_of,
     tolerance_on,
 )
-from minfer_ir.types import TensorType
+from minfer_ir.types import TensorType, element_type
 
 
 def held(op: str, *operands: Array, kinds: tuple[TensorType, ...] = (), **attrs: Any) -> tuple[Held, Array]:
@@ -39,7 +40,7 @@ def held(op: str, *operands: Array, kinds: tuple[TensorType, ...] = (), **attrs:
 def test_every_class_states_its_cause_and_every_op_has_one() -> None:
     assert len({c.name for c in CLASSES}) == len(CLASSES)
     assert all(len(c.cause) > 20 for c in CLASSES)
-    assert {tolerance_of(op) for op in OPS} | {HALF_PRODUCT} == set(CLASSES)
+    assert {tolerance_of(op) for op in OPS} | {HALF_PRODUCT, HALF_ATTENTION} == set(CLASSES)
 
 
 def test_products_in_float16_get_their_own_class_from_the_declared_bucket_on() -> None:
@@ -53,6 +54,18 @@ def test_products_in_float16_get_their_own_class_from_the_declared_bucket_on() -
     assert HALF_PRODUCT.cause in used("matmul", 17).cause
     assert used("rms_norm", 17) is tolerance_of("rms_norm")
     assert used("matmul", 17, Capabilities({}, (), ())) is tolerance_of("matmul")
+
+
+def test_attention_in_float16_gets_its_own_class_over_cells_that_are_not_float32() -> None:
+    declared = Capabilities({}, (), (), half_attention_from=17)
+
+    def used(rows: int, cell_type: str, on: Capabilities = declared) -> Tolerance:
+        operands = [TensorType((rows, 1, 32), F32, "token"), TensorType((9, 32), element_type(cell_type))]
+        return tolerance_on(on, OPS["attention"], operands)
+
+    assert used(16, "f16") is tolerance_of("attention") is used(17, "f32")
+    assert used(17, "f16") is HALF_ATTENTION is used(17, "q8_0")
+    assert used(17, "f16", Capabilities({}, (), ())) is tolerance_of("attention")
 
 
 def test_bitwise_tells_zeros_and_infinities_apart_but_not_nans() -> None:
