@@ -108,6 +108,14 @@ def test_a_softmax_of_large_scores_and_of_masked_ones() -> None:
     assert np.array_equal(out.numpy(), OPS["softmax"].reference(None, x))
 
 
+def test_a_softmax_runs_over_the_last_of_several_axes(backend: GpuBackend) -> None:
+    values = np.random.default_rng(4).standard_normal((2, 3, 5), np.float32)
+    b = GraphBuilder()
+    b.output(b.softmax(b.input(key="x", shape=values.shape, dtype="f32", rows="token")))
+    want = OPS["softmax"].reference(None, values)
+    np.testing.assert_allclose(run(backend, b.build(), {"x": values}), want, rtol=1e-6)
+
+
 @pytest.mark.parametrize("scaling", SCALINGS)
 @pytest.mark.parametrize("has_factors", [False, True])
 def test_tables_are_those_of_the_op(scaling: str, has_factors: bool) -> None:
