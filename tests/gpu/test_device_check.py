@@ -15,6 +15,7 @@ from minfer_ir.ops import OPS
 from minfer_ir.runtime.numpy_backend import NumpyBackend
 from minfer_ir.testing.op_matrix import Cell
 from minfer_ir.testing.variants import variants
+from minfer_kernels.gpu import launch
 from tools.device_checks import __main__ as command
 from tools.device_checks import models, op_matrix, schedule
 from tools.device_checks.machine import Ceilings, Machine
@@ -86,6 +87,44 @@ def test_results_are_whole_at_every_moment(tmp_path: Path) -> None:
     assert report.failed == [replace(first, status="FAILED")]
     assert Result.from_line(first.to_line()) == first
     assert "goal >= 78 %" in shown(first)
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "said"),
+    [
+        ("capture", (), {"llama, q8_0 cells"}),
+        ("attention", (), {"decode over 5 f16 cells", "prompt of 20 over q8_0 cells"}),
+        ("matmul", (), {"1 rows, Q4_K", "17 rows, F16"}),
+        ("warm", ("Q8_0",), set[str]()),
+        (
+            "bench",
+            ("Q4_K_M",),
+            {"decode at depth 5, q8_0 cells", "prefill 17, f16 cells", "batch 2 at depth 3, f16 cells"},
+        ),
+    ],
+)
+def test_parts_plan_fill_and_report_everything(
+    data: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    of: tuple[str, ...],
+    said: set[str],
+) -> None:
+    """Launches do nothing here: interpreted ones take minutes. What is planned, filled and read is the real thing."""
+    monkeypatch.setattr(launch.Launch, "run", lambda *_: None)
+    found = results_of(name, data, capsys, *of)
+    assert [r for r in found if r.status == "FAILED"] == []
+    assert said <= {r.name for r in found}
+
+
+@pytest.mark.full
+def test_the_whole_of_it_runs_in_the_interpreter(data: Path, tmp_path: Path) -> None:
+    words = ["--dry", "--data", str(data), "--out", str(tmp_path), "--limit", "3600"]
+    dry = subprocess.run([sys.executable, "-m", "tools.device_checks", *words], cwd=command.ROOT, check=False)
+    summary = (tmp_path / "summary.md").read_text()
+    assert dry.returncode == 0, summary
+    assert "prefill 17, f16 cells" in summary
 
 
 def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *scripts: str) -> tuple[Run, Part]:

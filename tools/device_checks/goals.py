@@ -8,8 +8,6 @@ PREFILL_OF_DENSE = 0.60
 """Share of the data sheet's dense float16 rate that a prompt of 4096 tokens is taken in with."""
 ATTENTION_OF_SDPA = 0.90
 """Speed of decode attention over torch's scaled_dot_product_attention, both on float16 cells."""
-SPLIT_COST = 1.10
-"""Time with the fixed split size over time with the best one."""
 PACKED_COST = 1.30
 """Time of decoding over q8_0 cells over that with float16 ones, at worst; less than 1 at depth 16384 is the goal."""
 LAUNCHES_PER_BLOCK = 5
