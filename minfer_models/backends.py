@@ -76,7 +76,7 @@ def _gpu(options: EngineOptions) -> Backend:
     from minfer_kernels.gpu.device import interpreted
 
     place = options.place or ("cpu" if interpreted() else "cuda:0")
-    return GpuBackend(torch.device(place), capture=options.capture, async_copies=options.async_copies)
+    return GpuBackend(torch.device(place), options.activations, options.capture, options.async_copies)
 
 
 def _torch(options: EngineOptions) -> Backend:

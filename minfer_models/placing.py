@@ -38,6 +38,7 @@ class Request:
     explicit: bool = False
     capture: bool = True
     async_copies: bool = True
+    activations: str = "8-bit"
 
     @classmethod
     def of(
@@ -65,6 +66,7 @@ class Request:
             explicit=layers is not None,
             capture=settings.gpu_capture,
             async_copies=settings.gpu_async_copies,
+            activations=settings.gpu_activations,
         )
 
     def with_paths(self, capture: bool | None, async_copies: bool | None) -> Request:
@@ -122,7 +124,13 @@ def place_model(
 
     Raises EngineError for a device that isn't here, OffloadError for layers that can't be split as asked.
     """
-    options = replace(options, gpu_mem=request.memory, capture=request.capture, async_copies=request.async_copies)
+    options = replace(
+        options,
+        gpu_mem=request.memory,
+        capture=request.capture,
+        async_copies=request.async_copies,
+        activations=request.activations,
+    )
     if request.devices is not None or backends is not None:
         options = replace(options, devices=request.devices or options.devices)
         made = make_backends(options, settings, on_compile) if backends is None else list(backends)

@@ -14,6 +14,7 @@ from typing import Any
 
 PREFIX = "MINFER_"
 ISAS = ("auto", "portable", "avx2", "avx512vnni", "avx512amx")
+ACTIVATIONS = ("8-bit", "f16")
 
 
 class SettingsError(ValueError):
@@ -41,6 +42,12 @@ def _isa(text: str) -> str:
 
 def _device(text: str) -> str:
     if not text.strip() or text != text.strip():
+        raise ValueError(text)
+    return text
+
+
+def _activations(text: str) -> str:
+    if text not in ACTIVATIONS:
         raise ValueError(text)
     return text
 
@@ -144,6 +151,16 @@ class Settings:
             allowed="a whole number of MiB from 1",
             doc="The most memory to use on a GPU.",
             shown="three quarters of what is free",
+        ),
+    )
+    gpu_activations: str = field(
+        default="8-bit",
+        metadata=_variable(
+            "MINFER_GPU_ACTIVATIONS",
+            _activations,
+            allowed="`8-bit`, `f16`",
+            doc="How products of up to 16 rows read theirs on a GPU where the weights are quantized.",
+            shown="`8-bit`",
         ),
     )
     gpu_capture: bool = field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from minfer_ir.formats import CELL_FORMATS
 from minfer_ir.params import DevicePlan, GraphParams, WindowMode, bucket
@@ -27,7 +28,8 @@ class EngineOptions:
     `threads` None takes the physical cores; fewer walk while other processes keep cores busy, unless `threads_fixed`.
     `budget` bounds memory in bytes, `gpu_mem` that of a GPU. `isa` is "auto", "avx512amx", "avx512vnni", "avx2" or
     "portable". `place` is where the plan's `gpu` or `torch` backend is, as torch names devices; `capture` replays its
-    steps as captured graphs, `async_copies` copies without waiting.
+    steps as captured graphs, `async_copies` copies without waiting, `activations` are what its products of few
+    rows read.
     """
 
     n_ctx: int | None = None
@@ -43,6 +45,7 @@ class EngineOptions:
     gpu_mem: int | None = None
     capture: bool = True
     async_copies: bool = True
+    activations: Literal["8-bit", "f16"] = "8-bit"
 
     def __post_init__(self) -> None:
         if self.kv not in KV_CHOICES:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from lowering_backends import IntegerBackend, Lacking
@@ -12,9 +14,11 @@ from minfer_ir.evaluate import evaluate
 from minfer_ir.memory.budget import BudgetError
 from minfer_ir.params import DevicePlan, GraphParams
 from minfer_ir.passes.base import Lowering
+from minfer_ir.passes.fuse import FUSIONS
 from minfer_ir.passes.pipeline import default_pipeline, lower
 from minfer_ir.runtime.executable import Executable
 from minfer_ir.runtime.fill import FillError
+from minfer_ir.runtime.numpy_backend import NumpyBackend
 from minfer_ir.runtime.probe import SITES, Probe, ProbeFailureError
 from minfer_ir.runtime.resources import Resources
 
@@ -236,3 +240,17 @@ def test_stage_names_are_distinct_and_lowering_stops_where_it_is_told() -> None:
     assert lower(p, model.graph, resources, "allocate").executable is None
     with pytest.raises(ValueError, match="unknown stage 'fusee'; stages: build, "):
         lower(p, model.graph, resources, "fusee")
+
+
+@pytest.mark.parametrize("one_form", [True, False])
+def test_a_weight_that_others_read_is_shared_where_a_backend_keeps_one_form(one_form: bool) -> None:
+    class Backend(Lacking):
+        capabilities = replace(NumpyBackend.capabilities, one_weight_form=one_form)
+
+    model = toy_model()
+    resources = Resources([Backend("a")], model.weights)
+    plain = executable(params(devices=DevicePlan(("a",)), fusions_off=frozenset(FUSIONS)), resources, model)
+    held = resources.backends["a"].weight_bytes()
+    fused = executable(params(devices=DevicePlan(("a",))), resources, model)
+    assert {n.op for n in plain.graph} != {n.op for n in fused.graph}
+    assert (resources.backends["a"].weight_bytes() == held) == one_form
