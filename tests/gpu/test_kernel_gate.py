@@ -12,10 +12,11 @@ import triton
 
 from minfer_kernels.gpu.gate.inventory import configurations
 from minfer_kernels.gpu.gate.pool import compile_all
+from minfer_kernels.gpu.gate.record import page
 from minfer_kernels.gpu.gate.targets import MAIN, TARGETS
 from minfer_kernels.gpu.gate.verify import complaints, jobs_of
 from minfer_models.settings import Settings
-from tools.kernel_gate import read_record
+from tools.kernel_gate import PAGE, read_record
 
 KNOWN = configurations()
 CACHE = Settings.from_env().cache_dir / "kernel-gate"
@@ -43,6 +44,10 @@ def test_a_sample_of_the_kernels_keeps_its_promises() -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_kernel_keeps_its_promises(target: str) -> None:
     assert complaints_about(jobs_of(KNOWN, [target])) == []
+
+
+def test_the_page_is_that_of_the_record() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(read_record(), KNOWN)
 
 
 def test_what_was_compiled_before_is_read_from_the_cache(tmp_path: Path) -> None:
