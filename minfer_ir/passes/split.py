@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from minfer_ir.graph import Graph
 from minfer_ir.passes.base import Lowering, LoweringError
-from minfer_ir.runtime.backend import Split
+from minfer_ir.runtime.backend import LAUNCH_GROUPS, Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +17,13 @@ class MakeSplits:
 
     def run(self, state: Lowering) -> Lowering:
         """The state with `splits`; raises LoweringError for a graph that computes nothing."""
-        splits = make_splits(state.graph)
+        splits = make_splits(state.graph, state.params.fusions_off & set(LAUNCH_GROUPS))
         if not any(not state.graph[n].is_leaf() and state.graph[n].view is None for s in splits for n in s.nodes):
             raise LoweringError("the graph computes nothing: its outputs are leaves, or views of them")
         return replace(state, splits=splits)
 
 
-def make_splits(graph: Graph) -> tuple[Split, ...]:
+def make_splits(graph: Graph, groups_off: frozenset[str] = frozenset()) -> tuple[Split, ...]:
     """The splits in execution order. Leaves belong to none; weights, inputs and regions never cross."""
     runs: list[list[int]] = []
     for node in graph:
@@ -32,7 +32,9 @@ def make_splits(graph: Graph) -> tuple[Split, ...]:
         if not runs or graph[runs[-1][-1]].backend != node.backend:
             runs.append([])
         runs[-1].append(node.id)
-    return tuple(Split(i, graph[run[0]].backend or "", tuple(run), _reads(graph, run)) for i, run in enumerate(runs))
+    return tuple(
+        Split(i, graph[run[0]].backend or "", tuple(run), _reads(graph, run), groups_off) for i, run in enumerate(runs)
+    )
 
 
 def _reads(graph: Graph, run: list[int]) -> tuple[int, ...]:

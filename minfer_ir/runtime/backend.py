@@ -84,14 +84,22 @@ class MemoryInfo:
         return "no device" if self.available is None else "reported"
 
 
+LAUNCH_GROUPS = ("fused_qkv", "fused_norm", "fused_attention")
+"""Switches of groups: runs of nodes, which stay, that a backend with kernels for them serves with one launch each."""
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A run of consecutive nodes on one backend. `reads` are values that another backend computed."""
+    """A run of consecutive nodes on one backend.
+
+    `reads` are values that another backend computed, `groups_off` the launch groups that it isn't to form.
+    """
 
     index: int
     backend: str
     nodes: tuple[int, ...]
     reads: tuple[int, ...]
+    groups_off: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

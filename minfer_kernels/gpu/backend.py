@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from functools import partial
+from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any, Literal
 
 import torch
@@ -13,7 +14,7 @@ from minfer_ir.formats.base import Bytes, Format
 from minfer_ir.graph import Graph
 from minfer_ir.ops import OPS
 from minfer_ir.opspec import WEIGHT_TYPES, Array
-from minfer_ir.runtime.backend import BackendError, Binding, BufRef, Capabilities, MemoryInfo, Split
+from minfer_ir.runtime.backend import LAUNCH_GROUPS, BackendError, Binding, BufRef, Capabilities, MemoryInfo, Split
 from minfer_ir.runtime.probe import Probe
 from minfer_ir.types import Shape, TensorType
 from minfer_kernels.gpu.capture import CAPTURE_SITES, Capture, CaptureIdentity
@@ -21,6 +22,7 @@ from minfer_kernels.gpu.device import Device, device_for
 from minfer_kernels.gpu.emit import LAUNCH_SITES, REFUSALS, emitter_of
 from minfer_kernels.gpu.emit.products import MOST_ROWS, activation_format
 from minfer_kernels.gpu.emitter import Emitter
+from minfer_kernels.gpu.groups import emit_nodes, runs_of
 from minfer_kernels.gpu.kernels.attention.choices import DEFAULT, AttentionOptions
 from minfer_kernels.gpu.launch import SITE_PREFIX, Launch
 from minfer_kernels.gpu.moves import MOVE_SITES
@@ -171,17 +173,12 @@ class GpuBackend:
         """The launches of the split."""
         weights = {node: self._weights[w] for node, w in binding.weights.items()}
         emitter = Emitter(graph, binding, self.buffers, weights, self._tables, self.attention)
-        spans: dict[int, tuple[int, int]] = {}
-        for node in (graph[n] for n in split.nodes):
-            if node.spec.effect == "view":
-                continue
-            start = len(emitter.launches)
-            emit = emitter_of(node.op)
-            if emit is None:
-                raise BackendError(f"gpu: no kernel for {node} ({node.op})")
-            emit(emitter, node)
-            spans[node.id] = (start, len(emitter.launches))
-        return GpuProgram(self, graph, split, emitter.launches, spans, _kv_windows(graph, split, binding))
+        spans = emit_nodes(emitter, graph, split)
+        windows = _kv_windows(graph, split, binding)
+        grouped = any(group is not None for group, _ in runs_of(graph, split))
+        alone = replace(split, groups_off=frozenset(LAUNCH_GROUPS))
+        apart = partial(self.compile, graph, alone, binding) if grouped else None
+        return GpuProgram(self, graph, split, emitter.launches, spans, windows, apart)
 
     def identity(self, regions: Sequence[tuple[str, BufRef]]) -> CaptureIdentity:
         """What a graph captured now over these KV regions, (type, window) each, would stand on."""
@@ -200,9 +197,11 @@ class GpuProgram:
         launches: list[Launch],
         spans: dict[int, tuple[int, int]],
         regions: Sequence[tuple[str, BufRef]] = (),
+        apart: Callable[[], GpuProgram] | None = None,
     ) -> None:
         self._backend, self._graph, self._split = backend, graph, split
         self._launches, self._spans = launches, spans
+        self._stepped = None if apart is None else cache(apart)
         name = f"split {split.index} ({len(launches)} launches)"
         identity = partial(backend.identity, regions)
         self.capture = Capture(name, self._launch_all, backend.on.capture, identity, lambda: backend.probe)
@@ -216,8 +215,11 @@ class GpuProgram:
                 self._launch_all()
 
     def run_node(self, node_id: int) -> None:
-        """The launches of one node; a view has none."""
+        """The launches of one node, without groups, some of which skip values in between; a view has none."""
         if self._graph[node_id].spec.effect == "view":
+            return
+        if self._stepped is not None:
+            self._stepped().run_node(node_id)
             return
         if node_id not in self._spans:
             raise BackendError(f"{self._graph[node_id]} isn't in split {self._split.index}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -39,6 +40,8 @@ class Emitter:
         """What the nodes of one program share, by whatever tells it from others."""
         self._tables = tables
         self.launches: list[Launch] = []
+        self.label: str | None = None
+        """Who asks for the launches in their listing, in the place of a node."""
         self._buffers = buffers
         self.n_rows = buffers.window(binding.n_rows, N_ROWS)
 
@@ -67,7 +70,7 @@ class Emitter:
         """A launch that isn't in the program: for a fallback."""
         constants = {name: value for name, value in given.items() if name.isupper()}
         args = {name: value for name, value in given.items() if name not in constants}
-        return Launch(site, node.name, kernel, grid, args, constants, warps, stages)
+        return Launch(site, self.label or node.name, kernel, grid, args, constants, warps, stages)
 
     def sources(self, node: Node) -> list[Node]:
         """The operand nodes in declaration order."""
@@ -95,6 +98,11 @@ class Emitter:
         if factors is None:
             return self._tables.table(attrs, None, None)
         return self._tables.table(attrs, self.binding.weights[factors.id], self.tensor(factors))
+
+    @property
+    def interpreted(self) -> bool:
+        """Whether the device is the CPU, on which kernels only run in Triton's interpreter."""
+        return self._buffers.device.type == "cpu"
 
     @property
     def ptx(self) -> bool:
@@ -127,6 +135,19 @@ class Emitter:
 
 Emit = Callable[[Emitter, Node], None]
 Refusal = Callable[[Any, TensorType, "tuple[TensorType, ...]"], "str | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A run of consecutive nodes, views aside, that one launch serves; `name` is its switch (`LAUNCH_GROUPS`).
+
+    `taken` says how many of the nodes from `nodes[i]` on it takes, 0 for none. `emit` writes the launch in the place of
+    the first: no operand of a later member may be computed between them.
+    """
+
+    name: str
+    taken: Callable[[Graph, Sequence[Node], int], int]
+    emit: Callable[[Emitter, Sequence[Node]], None]
 
 
 def row_width(node: Node) -> int:

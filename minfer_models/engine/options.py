@@ -8,6 +8,7 @@ from typing import Literal
 from minfer_ir.formats import CELL_FORMATS
 from minfer_ir.params import DevicePlan, GraphParams, WindowMode, bucket
 from minfer_ir.passes.fuse import fusion_names
+from minfer_ir.runtime.backend import LAUNCH_GROUPS
 from minfer_models.arch.config import ModelConfig
 
 DEFAULT_CONTEXT = 8192
@@ -56,8 +57,9 @@ class EngineOptions:
                 raise EngineError(f"{name} is {value!r}, expected a whole number")
         if self.chunk < 1 or self.chunk & (self.chunk - 1):
             raise EngineError(f"chunk is {self.chunk}, expected a power of two")
-        if unknown := sorted(self.fusions_off - set(fusion_names())):
-            raise EngineError(f"no fusion is called {', '.join(unknown)}; there are {', '.join(fusion_names())}")
+        switches = (*fusion_names(), *LAUNCH_GROUPS)
+        if unknown := sorted(self.fusions_off - set(switches)):
+            raise EngineError(f"no fusion is called {', '.join(unknown)}; there are {', '.join(switches)}")
         if self.threads is not None and not 1 <= self.threads <= MOST_THREADS:
             raise EngineError(f"threads is {self.threads}, expected 1 to {MOST_THREADS}")
 

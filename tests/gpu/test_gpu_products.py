@@ -150,5 +150,5 @@ def test_what_isnt_taken_is_refused_with_the_reason(backend: GpuBackend) -> None
 
 
 def test_lanes_follow_from_the_weight_alone() -> None:
-    assert [stream_tile("Q4_0", k).lanes for k in (32, 576, 1024, 3584, 18944)] == [32, 32, 32, 128, 128]
-    assert {stream_tile("F16", k).lanes for k in (1024, 18944)} == {1024}
+    assert [stream_tile("Q4_0", k, 1).lanes for k in (32, 576, 1024, 3584, 18944)] == [32, 32, 32, 128, 128]
+    assert {stream_tile("F16", k, rows).lanes for k in (1024, 18944) for rows in (1, 16)} == {1024}

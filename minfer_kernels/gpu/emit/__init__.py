@@ -2,7 +2,7 @@
 
 A module has `EMITTERS`, by op, `SITES`, the sites of all its launches, and, where a kernel doesn't take everything
 that the op's declaration does, `REFUSALS`: a function of attrs, result type and operand types that gives the reason, or
-None.
+None. `GROUPS`, where there are any, are runs of nodes that one launch serves.
 """
 
 from __future__ import annotations
@@ -11,16 +11,29 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from minfer_ir import plugins
-from minfer_kernels.gpu.emit import attention, copy, elementwise, kv, lookup, norm, products, quantize, rope
-from minfer_kernels.gpu.emitter import Emit, Refusal
+from minfer_kernels.gpu.emit import (
+    attended,
+    attention,
+    copy,
+    elementwise,
+    kv,
+    lookup,
+    norm,
+    products,
+    projections,
+    quantize,
+    rope,
+)
+from minfer_kernels.gpu.emitter import Emit, Group, Refusal
 
-AREAS = (attention, copy, elementwise, kv, lookup, norm, products, quantize, rope)
+AREAS = (attended, attention, copy, elementwise, kv, lookup, norm, products, projections, quantize, rope)
 
 EMITTERS: Mapping[str, Emit] = MappingProxyType({op: emit for area in AREAS for op, emit in area.EMITTERS.items()})
 REFUSALS: Mapping[str, Refusal] = MappingProxyType(
     {op: why_not for area in AREAS for op, why_not in getattr(area, "REFUSALS", {}).items()}
 )
 LAUNCH_SITES: tuple[str, ...] = tuple(dict.fromkeys(site for area in AREAS for site in area.SITES))
+GROUPS: tuple[Group, ...] = tuple(group for area in AREAS for group in getattr(area, "GROUPS", ()))
 
 
 def emitter_of(op: str) -> Emit | None:

@@ -9,11 +9,13 @@ import torch
 import triton
 
 from minfer_ir.formats import ACTIVATION_FORMATS
-from minfer_ir.graph import Node
+from minfer_ir.graph import Graph, Node
 from minfer_ir.ops import OPS
 from minfer_ir.types import TensorType
-from minfer_kernels.gpu.emitter import Emit, Emitter, Refusal
-from minfer_kernels.gpu.kernels.products import stream, tiles
+from minfer_kernels.gpu.emit.operands import RowTile
+from minfer_kernels.gpu.emit.quantize import blocks_of
+from minfer_kernels.gpu.emitter import Emit, Emitter, Group, Refusal
+from minfer_kernels.gpu.kernels.products import finished, stream, tiles
 from minfer_kernels.gpu.kernels.products.stream import MOST_ROWS, stream_tile
 from minfer_kernels.gpu.planes.layouts import LAYOUTS
 
@@ -61,7 +63,7 @@ def _operands(e: Emitter, node: Node, x: Node, weight: Node, added: Sequence[Nod
 
 def _stream(e: Emitter, node: Node, x: Node, weight: Node, added: Sequence[Node]) -> None:
     n, k = weight.type.shape
-    tile = stream_tile(weight.type.dtype.name, k)
+    tile = stream_tile(weight.type.dtype.name, k, x.type.shape[0], e.interpreted)
     e.launch(
         "products.stream",
         node,
@@ -98,32 +100,101 @@ def _tiles(e: Emitter, node: Node, x: Node, weight: Node, added: Sequence[Node])
 
 
 def _swiglu(e: Emitter, node: Node) -> None:
+    operands = _gated(e, node)
+    n, tile = operands["n"], operands.pop("tile")
+    shared = {"warps": tile.warps, **operands, "out_stride": e.row_stride(node) // 4}
+    e.launch("products.swiglu", node, stream.swiglu, (triton.cdiv(n, tile.rows),), **shared)
+
+
+def _swiglu_quantize(e: Emitter, node: Node) -> None:
+    operands, rows = _gated(e, node), node.type.shape[0]
+    n, tile, blocks = operands["n"], operands.pop("tile"), blocks_of(node)
+    e.launch(
+        "products.swiglu_quantize",
+        node,
+        finished.swiglu_quantize,
+        (triton.cdiv(n, tile.rows),),
+        warps=tile.warps,
+        **operands,
+        values=e.scratch(4 * rows * n).view(torch.float32),
+        counters=e.scratch(4 * (n // blocks["BLOCK"])).view(torch.int32),
+        out_stride=e.row_stride(node),
+        **blocks,
+    )
+
+
+def _gated(e: Emitter, node: Node) -> dict[str, Any]:
+    """What both kernels of gated products take; the tile is "tile"."""
     x, gate, up = e.sources(node)
     n, k = gate.type.shape
-    tile = stream_tile(gate.type.dtype.name, k)
+    tile = stream_tile(gate.type.dtype.name, k, x.type.shape[0], e.interpreted)
+    return {
+        "tile": tile,
+        "x": e.bytes_at(x),
+        "rows_at": e.rows_at(x),
+        **planes(e, gate),
+        **planes(e, up, "up_"),
+        "out": e.tensor(node),
+        "n": n,
+        "x_stride": e.row_stride(x),
+        "K": k,
+        "FORMAT": gate.type.dtype.name,
+        "UP_FORMAT": up.type.dtype.name,
+        "ROWS": x.type.shape[0],
+        "TILE": tile.rows,
+        "LANES": tile.lanes,
+        "EIGHT_BIT": x.type.dtype.name in ACTIVATION_FORMATS,
+        "DP4A": e.ptx,
+    }
+
+
+def residual_and_norm(graph: Graph, nodes: Sequence[Node], i: int) -> int:
+    """A product of very few rows plus a residual, and the norm of the sum, quantized or not."""
+    pair = nodes[i : i + 2]
+    if len(pair) < 2 or pair[0].op != "matmul_add" or pair[1].op not in ("rms_norm", "rms_norm_quantize"):
+        return 0
+    total, (y, x, weight) = pair[0], (pair[0].operand(graph, "y"), *(graph[s] for s in pair[1].sources))
+    plain_vector = weight.type.rows is None and y.type.shape == total.type.shape
+    few, narrow = total.type.shape[0] <= NORMED_ROWS, total.type.shape[1] <= NORMED_WIDTH
+    return 2 if x is total and plain_vector and few and narrow else 0
+
+
+def emit_residual_and_norm(e: Emitter, nodes: Sequence[Node]) -> None:
+    """The product, its sum and the norm in one launch, whose last program norms the rows."""
+    total, normed = nodes
+    x, weight, y = e.sources(total)
+    n, k = weight.type.shape
+    tile = stream_tile(weight.type.dtype.name, k, x.type.shape[0], e.interpreted)
+    quantized = normed.op == "rms_norm_quantize"
+    blocks = blocks_of(normed) if quantized else {"BLOCK": 0, "SUMS": 1}
+    operands = _operands(e, total, x, weight, [y])
+    del operands["ADD"]
     e.launch(
-        "products.swiglu",
-        node,
-        stream.swiglu,
+        "products.fused_norm",
+        total,
+        finished.product_norm,
         (triton.cdiv(n, tile.rows),),
         warps=tile.warps,
         x=e.bytes_at(x),
-        rows_at=e.rows_at(x),
-        **planes(e, gate),
-        **planes(e, up, "up_"),
-        out=e.tensor(node),
-        n=n,
         x_stride=e.row_stride(x),
-        out_stride=e.row_stride(node) // 4,
-        K=k,
-        FORMAT=gate.type.dtype.name,
-        UP_FORMAT=up.type.dtype.name,
         ROWS=x.type.shape[0],
         TILE=tile.rows,
         LANES=tile.lanes,
         EIGHT_BIT=x.type.dtype.name in ACTIVATION_FORMATS,
-        DP4A=e.ptx,
+        **operands,
+        weight=e.tensor(e.sources(normed)[1]),
+        eps=normed.attrs.eps,
+        normed=e.tensor(normed),
+        normed_stride=e.row_stride(normed) // (1 if quantized else 4),
+        counter=e.scratch(4).view(torch.int32),
+        **blocks,
+        WIDE=RowTile.of(n, least=max(16, blocks["BLOCK"])).wide,
     )
+
+
+NORMED_ROWS = 4
+"""Rows that one program norms while the others have ended; more are normed side by side."""
+NORMED_WIDTH = 8192
 
 
 def why_not(op: str, operands: Sequence[TensorType], many: bool) -> str | None:
@@ -137,18 +208,25 @@ def why_not(op: str, operands: Sequence[TensorType], many: bool) -> str | None:
             return f"products of more than {MOST_ROWS} rows read float32, not {x.dtype.name}"
         if x.dtype.name not in ("f32", wanted):
             return f"{weight.dtype.name} weights take {wanted} or f32 activations, not {x.dtype.name}"
-    lanes = {(stream_tile(w.dtype.name, w.shape[1]).lanes, bool(LAYOUTS[w.dtype.name].bits)) for w in weights}
-    return "its weights are laid out for different tiles" if len(lanes) > 1 else None
+    tiles = {stream_tile(w.dtype.name, w.shape[1], x.shape[0]) for w in weights}
+    return "its weights are laid out for different tiles" if len(tiles) > 1 else None
 
 
 def _refusal(op: str, many: bool) -> Refusal:
     return lambda _, out, operands: why_not(op, operands, many)
 
 
-SITES = ("products.stream", "products.tiles", "products.swiglu")
-EMITTERS: dict[str, Emit] = {"matmul": _product, "matmul_add": _product, "matmul_swiglu": _swiglu}
+SITES = ("products.stream", "products.tiles", "products.swiglu", "products.swiglu_quantize", "products.fused_norm")
+GROUPS = (Group("fused_norm", residual_and_norm, emit_residual_and_norm),)
+EMITTERS: dict[str, Emit] = {
+    "matmul": _product,
+    "matmul_add": _product,
+    "matmul_swiglu": _swiglu,
+    "matmul_swiglu_quantize": _swiglu_quantize,
+}
 REFUSALS: Mapping[str, Refusal] = {
     "matmul": _refusal("matmul", True),
     "matmul_add": _refusal("matmul_add", True),
     "matmul_swiglu": _refusal("matmul_swiglu", False),
+    "matmul_swiglu_quantize": _refusal("matmul_swiglu_quantize", False),
 }

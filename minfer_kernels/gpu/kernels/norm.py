@@ -20,6 +20,12 @@ def rms_norm(x, weight, out, rows_at, width, x_stride, out_stride, eps, WIDE: tl
     row = tl.program_id(0).to(tl.int64)
     if row >= tl.load(rows_at):
         return
+    norm_row(row, x, weight, out, width, x_stride, out_stride, eps, WIDE)
+
+
+@triton.jit
+def norm_row(row, x, weight, out, width, x_stride, out_stride, eps, WIDE: tl.constexpr):
+    """The norm of one row."""
     at = tl.arange(0, WIDE)
     inside = at < width
     values = tl.load(x + row * x_stride + at, mask=inside, other=0.0)

@@ -80,6 +80,15 @@ def rms_norm(
     row = tl.program_id(0).to(tl.int64)
     if row >= tl.load(rows_at):
         return
+    norm_row(row, x, weight, out, width, x_stride, out_stride, eps, BLOCK, SUMS, WIDE)
+
+
+@triton.jit
+def norm_row(
+    row, x, weight, out, width, x_stride, out_stride, eps,
+    BLOCK: tl.constexpr, SUMS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """The norm of one row, quantized."""
     at = tl.arange(0, WIDE)
     values = tl.load(x + row * x_stride + at, mask=at < width, other=0.0)
     inverse = inverse_rms(tl.sum(values * values, 0), width, eps)

@@ -29,14 +29,24 @@ def rotate(
     PAIRS: tl.constexpr, NORM: tl.constexpr, BY_ROW: tl.constexpr, HEADS: tl.constexpr, WIDE: tl.constexpr,
     HALF: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
-    """HEADS heads of one row, normed first where NORM. `out` may be `x`: all is read before any is written.
-
-    WIDE, HALF and REST hold head_dim, dims / 2 and what doesn't rotate.
-    """
+    """HEADS heads of one row, normed first where NORM. `out` may be `x`: all is read before any is written."""
     row = tl.program_id(0).to(tl.int64)
     if row >= tl.load(rows_at):
         return
-    head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)[:, None]
+    rotate_heads(
+        row, tl.program_id(1) * HEADS, x, weight, positions, table, out, n_heads, head_dim, dims, x_stride, out_stride,
+        eps, PAIRS, NORM, BY_ROW, HEADS, WIDE, HALF, REST,
+    )  # fmt: skip
+
+
+@triton.jit
+def rotate_heads(
+    row, first, x, weight, positions, table, out, n_heads, head_dim, dims, x_stride, out_stride, eps,
+    PAIRS: tl.constexpr, NORM: tl.constexpr, BY_ROW: tl.constexpr, HEADS: tl.constexpr, WIDE: tl.constexpr,
+    HALF: tl.constexpr, REST: tl.constexpr,
+):  # fmt: skip
+    """HEADS heads of a row from `first` on. WIDE, HALF and REST hold head_dim, dims / 2 and what doesn't rotate."""
+    head = first + tl.arange(0, HEADS)[:, None]
     here, there = x + row * x_stride + head * head_dim, out + row * out_stride + head * head_dim
     half, i = dims // 2, tl.arange(0, HALF)[None, :]
     turning = (head < n_heads) & (i < half)
@@ -74,14 +84,27 @@ def store(
     PAIRS: tl.constexpr, NORM: tl.constexpr, BY_ROW: tl.constexpr, LAYOUT: tl.constexpr, BLOCKS: tl.constexpr,
     WIDE: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """BLOCKS blocks of 32 elements of row t, its heads normed (where NORM) and rotated, into cell `cells[t]`.
-
-    Every element fetches the other one of its pair, so blocks may cut heads. WHOLE: heads are whole blocks.
-    """
+    """BLOCKS blocks of 32 elements of row t, its heads normed (where NORM) and rotated, into cell `cells[t]`."""
     row = tl.program_id(0).to(tl.int64)
     if row >= tl.load(rows_at):
         return
-    block = tl.program_id(1) * BLOCKS + tl.arange(0, BLOCKS)
+    store_heads(
+        row, tl.program_id(1) * BLOCKS, x, weight, positions, table, region, cells, width, head_dim, dims, x_stride,
+        cell_bytes, eps, PAIRS, NORM, BY_ROW, LAYOUT, BLOCKS, WIDE, WHOLE,
+    )  # fmt: skip
+
+
+@triton.jit
+def store_heads(
+    row, first, x, weight, positions, table, region, cells, width, head_dim, dims, x_stride, cell_bytes, eps,
+    PAIRS: tl.constexpr, NORM: tl.constexpr, BY_ROW: tl.constexpr, LAYOUT: tl.constexpr, BLOCKS: tl.constexpr,
+    WIDE: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    """BLOCKS blocks of a row from `first` on.
+
+    Every element fetches the other one of its pair, so blocks may cut heads. WHOLE: heads are whole blocks.
+    """
+    block = first + tl.arange(0, BLOCKS)
     at = block[:, None] * 32 + tl.arange(0, 32)[None, :]
     here, i, half = x + row * x_stride, at % head_dim, dims // 2
     inside, turning = at < width, (at < width) & (i < dims)

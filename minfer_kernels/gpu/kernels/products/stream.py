@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import triton
 import triton.language as tl
 
 from minfer_kernels.gpu.configuration import Configuration, Promises
+from minfer_kernels.gpu.kernels.lanes import silu
 from minfer_kernels.gpu.kernels.products.dots import dots
 from minfer_kernels.gpu.planes.layouts import LAYOUTS, UNIT
 
@@ -30,11 +31,17 @@ class StreamTile:
     warps: int
 
 
-def stream_tile(fmt: str, k: int) -> StreamTile:
-    """A lane is a thread with 16 bytes of quants to load at a time: as many as a row of `k` weights keeps busy."""
+def stream_tile(fmt: str, k: int, rows: int, interpreted: bool = False) -> StreamTile:
+    """A lane is a thread with 16 bytes of quants to load at a time: as many as a row of `k` weights keeps busy.
+
+    Floats have several lanes a thread, whose sums for `rows` rows of activations must fit its registers.
+    The interpreter pays by the program, so it gets larger ones: the bits are the same.
+    """
+    if interpreted:
+        return replace(stream_tile(fmt, k, rows), rows=16)
     if not LAYOUTS[fmt].bits:
         lanes = min(1024, max(128, triton.next_power_of_2(k)))
-        return StreamTile(4, lanes, max(1, lanes // 256))
+        return StreamTile(4 if rows <= 4 else 1, lanes, max(1, lanes // 256))
     lanes = min(128, max(32, triton.next_power_of_2(k // UNIT)))
     return StreamTile(4, lanes, lanes // 32)
 
@@ -112,7 +119,7 @@ def swiglu(
     )  # fmt: skip
     for t in tl.static_range(ROWS):
         inside = row < tl.where(t < n_rows, n, 0)
-        gated = gates[t] / (1 + tl.exp(-gates[t])) * ups[t]
+        gated = silu(gates[t]) * ups[t]
         tl.store(out + t * tl.cast(out_stride, tl.int64) + row, gated, mask=inside)
 
 
@@ -145,7 +152,7 @@ def _configurations() -> Iterator[Configuration]:
             shapes.append(("smollm2", 576, 1))
         for shape, k, rows in shapes:
             if k % layout.format.block_size == 0:
-                tile = stream_tile(fmt, k)
+                tile = stream_tile(fmt, k, rows)
                 quantized = layout.bits > 0
                 yield Configuration(
                     f"products.stream.{fmt}.{shape}.{rows}rows",
