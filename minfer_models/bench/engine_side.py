@@ -6,14 +6,15 @@ from minfer_models.bench.runner import Continuation, Runner
 from minfer_models.bench.sides import Sample
 from minfer_models.bench.workload import Workload
 from minfer_models.llm import LLM
+from minfer_models.sampling import SamplingParams
 
 
 class EngineSide:
-    """A loaded model under a name; whoever loaded it closes it."""
+    """A loaded model under a name; whoever loaded it closes it. Decodes greedily without `sampling`."""
 
-    def __init__(self, name: str, llm: LLM) -> None:
+    def __init__(self, name: str, llm: LLM, sampling: SamplingParams | None = None) -> None:
         self.name, self.llm = name, llm
-        self._runner = Runner(llm)
+        self._runner = Runner(llm, sampling=sampling)
 
     def run(self, workload: Workload) -> Sample:
         """One run from an empty context."""

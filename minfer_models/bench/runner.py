@@ -47,10 +47,13 @@ class Continuation:
 
 
 class Runner:
-    """Runs workloads on a loaded model, each from an empty context. `clock` in seconds."""
+    """Runs workloads on a loaded model, each from an empty context. `clock` in seconds.
 
-    def __init__(self, llm: Any, clock: Callable[[], float] = perf_counter) -> None:
-        self.llm, self.engine, self._clock = llm, llm.engine, clock
+    Tokens of a decode are chosen as `sampling`, SamplingParams with a seed, says; None takes the most likely one.
+    """
+
+    def __init__(self, llm: Any, clock: Callable[[], float] = perf_counter, sampling: Any = None) -> None:
+        self.llm, self.engine, self._clock, self._sampling = llm, llm.engine, clock, sampling
         self._filled: Any = None
         self._depth = 0
 
@@ -61,7 +64,7 @@ class Runner:
         """
         ids = self.prompt(depth + (tokens if phase == "pp" else 1))
         work = self._prefill if phase == "pp" else self._decode
-        sampler, sequence = self._greedy(), self._filled_to(ids[:depth], refill)
+        sampler, sequence = self._sampler(self._sampling), self._filled_to(ids[:depth], refill)
         inside, built = program_seconds(self.engine), plans_built(self.engine)
         others = others_seconds()
         start = self._clock()
@@ -88,7 +91,7 @@ class Runner:
         from minfer_models.engine import TokenSequence
 
         self.empty()
-        sampler, ids = self._greedy(), self._text(n_prompt)
+        sampler, ids = self._sampler(None), self._text(n_prompt)
         token_ids: list[int] = []
         hashes: list[str] = []
         with TokenSequence(self.engine, min(n_prompt + n_tokens, self.engine.n_ctx)) as sequence:
@@ -151,11 +154,13 @@ class Runner:
         ids = list(self.llm.tokenizer.encode(TEXT))
         return (ids * (n // len(ids) + 1))[:n]
 
-    def _greedy(self) -> Any:
+    def _sampler(self, sampling: Any) -> Any:
+        """A new one, at its first step; greedy for None."""
         from minfer_models.sampling import Sampler, SamplingParams
 
+        params = SamplingParams(temperature=0.0) if sampling is None else sampling
         native = {"largest": self.engine.largest} if hasattr(self.engine, "largest") else {}
-        return Sampler(SamplingParams(temperature=0.0), self.engine.model.config.n_vocab, **native)
+        return Sampler(params, self.engine.model.config.n_vocab, **native)
 
     def _prefill(self, sequence: Any, ids: Sequence[int], _tokens: int, _sampler: Any) -> None:
         sequence.feed(ids)

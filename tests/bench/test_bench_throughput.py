@@ -12,6 +12,11 @@ import gguf
 import numpy as np
 import pytest
 
+from minfer_models import load
+from minfer_models.bench.runner import Runner
+from minfer_models.bench.sampler import parse_sampler, sampler_text
+from minfer_models.sampling import SamplingParams
+
 Bench = Callable[..., Any]
 
 
@@ -73,8 +78,55 @@ def test_markdown_has_a_row_per_test(tiny: Path, bench: Bench) -> None:
     assert lines[2].startswith("| tg4 ")
     assert lines[3] == ""
     assert [line.split(":")[0] for line in lines[4:] if "thread" not in line.split(":")[0]] == [
-        "- settings", "- model", "- machine", "- source", "- command",
+        "- settings", "- sampler", "- model", "- machine", "- source", "- command",
     ]  # fmt: skip
+
+
+def test_the_sampler_is_told(tiny: Path, bench: Bench, valid: Callable[[str], Any]) -> None:
+    args = (tiny, "-p", 0, "-n", 3, "-r", 1, "-t", 1)
+    assert valid(bench(*args, "-o", "json").stdout)["sampler"] == "greedy"
+    asked = ("--sampler", "temperature=2, top_k=7,seed=5")
+    whole = "temperature=2.0,top_k=7,top_p=0.95,min_p=0.05,seed=5"
+    assert valid(bench(*args, *asked, "-o", "json").stdout)["sampler"] == whole
+    assert f"- sampler: {whole}\n" in bench(*args, *asked).stdout
+    (row,) = csv.DictReader(bench(*args, "--sampler", "default", "-o", "csv").stdout.splitlines())
+    assert row["sampler"] == "temperature=0.8,top_k=40,top_p=0.95,min_p=0.05,seed=0"
+
+
+def test_a_sampler_s_text_names_it_again() -> None:
+    for text in ("default", "temperature=2,top_k=0,top_p=0.5,min_p=0,seed=77"):
+        params = parse_sampler("-s", text)
+        assert parse_sampler("-s", sampler_text(params)) == params
+    assert parse_sampler("-s", "greedy").temperature == 0
+    assert parse_sampler("-s", sampler_text(parse_sampler("-s", "greedy"))) == parse_sampler("-s", "greedy")
+    assert parse_sampler("-s", "default") == SamplingParams(seed=0)
+
+
+@pytest.mark.parametrize("text", ["greedy", "temperature=3,top_k=0,top_p=1,min_p=0,seed=4"])
+def test_decode_chooses_the_tokens_that_generation_does(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    params, n = parse_sampler("-s", text), 12
+    with load(tiny, threads=1) as llm:
+        runner, fed = Runner(llm, sampling=params), list[int]()
+        step = llm.engine.next_logits
+
+        def noted(seq_id: int, token_id: int, position: int) -> Any:
+            fed.append(token_id)
+            return step(seq_id, token_id, position)
+
+        monkeypatch.setattr(llm.engine, "next_logits", noted)
+        runner.run("tg", n, 0)
+        runner.run("tg", n, 0)
+        monkeypatch.undo()
+        said = llm.generate(
+            runner.prompt(1), max_tokens=n, temperature=params.temperature, top_k=0, top_p=1, min_p=0, seed=4
+        )
+        said.text()
+    assert len(said.token_ids) == n
+    assert len(set(said.token_ids)) > 1
+    assert fed[:n] == [*runner.prompt(1), *said.token_ids[:-1]]
+    assert fed[n:] == fed[:n]
 
 
 def test_what_doesn_t_fit_the_context_is_refused_with_the_numbers(tiny: Path, bench: Bench) -> None:
@@ -94,6 +146,13 @@ def test_what_doesn_t_fit_the_context_is_refused_with_the_numbers(tiny: Path, be
         (("--isa", "avx3"), "isa is 'avx3'; did you mean avx2? there are auto, portable, avx2"),
         (("--chunk", "48"), "chunk is 48, expected a power of two"),
         (("--fusions-off", "swigloo"), "no fusion is called swigloo"),
+        (("--sampler", "hot"), "--sampler is 'hot', expected greedy, default or NAME=VALUE,...: temperature, top_k,"),
+        (("--sampler", "temprature=1"), "--sampler: no setting is called 'temprature'; did you mean temperature?"),
+        (("--sampler", "top_k=4,top_k=5"), "--sampler: top_k is given twice"),
+        (("--sampler", "top_k=4.5"), "--sampler: top_k is '4.5', expected a whole number"),
+        (("--sampler", "min_p=x"), "--sampler: min_p is 'x', expected a number"),
+        (("--sampler", "top_p=2"), "--sampler: top_p is 2.0; it must be between 0 and 1"),
+        (("--sampler", "seed=-1"), "--sampler: seed is -1; a test chooses the same tokens every time"),
     ],
 )
 def test_a_wrong_option_is_a_wrong_command_line(

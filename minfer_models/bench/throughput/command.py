@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -38,6 +39,13 @@ def throughput(
     chunk: ChunkRows = None,
     device: DeviceName = None,
     gpu_layers: GpuLayers = None,
+    sampler: Annotated[
+        str,
+        typer.Option(
+            metavar="greedy|default|NAME=VALUE,...",
+            help="How decode tests choose tokens: temperature, top_k, top_p, min_p, seed; default: as minfer samples.",
+        ),
+    ] = "greedy",
     output: OutputForm = Output.MD,
 ) -> None:
     """Measure prefill and decode.
@@ -45,6 +53,7 @@ def throughput(
     A warm-up that doesn't count, then repetitions, each from an empty context.
     """
     from minfer_models.bench.loading import EngineChoices, find_model
+    from minfer_models.bench.sampler import parse_sampler
     from minfer_models.bench.throughput.measure import measure
     from minfer_models.bench.workload import parse_counts, workloads
     from minfer_models.cli.progress import progress
@@ -64,7 +73,8 @@ def throughput(
             device=device,
             gpu_layers=gpu_layers,
         )
+        sampling = parse_sampler("--sampler", sampler)
     path = find_model(model)  # a download draws its own progress, before ours starts
     with progress("minfer-bench") as shown:
-        report = measure(path, tests, workers, repetitions, choices, shown)
+        report = measure(path, tests, workers, repetitions, choices, sampling, shown)
     typer.echo(written(report, output), nl=False)

@@ -67,12 +67,13 @@ class Loading:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputReport:
-    """Prefill and decode speed of a model. `settings` are the engine's, as resolved."""
+    """Prefill and decode speed of a model. `settings` are the engine's, as resolved; `sampler` chose the tokens."""
 
     kind: ClassVar[str] = "throughput"
 
     conditions: Conditions
     settings: dict[str, object]
+    sampler: str
     engines: tuple[Loading, ...]
     results: tuple[Measured, ...]
 
@@ -85,6 +86,7 @@ class ThroughputReport:
                 table(headers, [_row(m) for m in self.results]),
                 "",
                 f"- settings: {settings_text(self.settings)}",
+                f"- sampler: {self.sampler}",
                 *([KEPT_DEPTH] if kept else []),
                 *busy_lines([(m.test, m.others) for m in self.results]),
                 *(self._engine_text(engine) for engine in self.engines),
@@ -105,6 +107,7 @@ class ThroughputReport:
             "refill": m.refill,
             "threads": m.threads,
             **self.settings,
+            "sampler": self.sampler,
             "repetitions": m.rate.n,
             "median_rate": m.rate.median,
             "mean_rate": m.rate.mean,
