@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 PREFIX = "MINFER_"
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
+"""What OpenBLAS takes its number of threads from, the first that is set."""
 ISAS = ("auto", "portable", "avx2", "avx512vnni", "avx512amx")
 ACTIVATIONS = ("8-bit", "f16")
 
@@ -289,7 +291,8 @@ def settings_page() -> str:
         "",
         "minfer reads these environment variables, and no others. A misspelled `MINFER_*` variable or a value that is",
         "not allowed is an error. Command-line options win over variables. (Libraries such as numba have variables",
-        "of their own.)",
+        "of their own. Where none of those that OpenBLAS takes its threads from is set (`OPENBLAS_NUM_THREADS`,",
+        "`GOTO_NUM_THREADS`, `OMP_NUM_THREADS`), `minfer run` has numpy start none: its kernels don't use them.)",
         "",
         "| Variable | Values | Default | What it does |",
         "| --- | --- | --- | --- |",
@@ -305,8 +308,10 @@ def settings_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def without_blas_threads() -> None:
+def without_blas_threads(environ: Mapping[str, str] | None = None) -> None:
     """Have numpy start no threads for products as it is imported: a twentieth of a start, and only the numpy backend
-    would use them. What the user asked for in the environment is not looked at: this process multiplies elsewhere.
+    would use them. A number that `environ` (the process's own by default) asks for stays.
     """
-    os.putenv("OPENBLAS_NUM_THREADS", "1")
+    environ = os.environ if environ is None else environ
+    if not any(environ.get(name) for name in BLAS_THREADS):
+        os.putenv(BLAS_THREADS[0], "1")

@@ -29,7 +29,9 @@ def parse_sampler(option: str, text: str) -> SamplingParams:
     for word in text.split(","):
         name, equals, value = (part.strip() for part in word.partition("="))
         if not equals:
-            raise BenchError(f"{option} is {text!r}, expected {GREEDY}, {DEFAULT} or NAME=VALUE,...: {', '.join(NAMES)}")
+            raise BenchError(
+                f"{option} is {text!r}, expected {GREEDY}, {DEFAULT} or NAME=VALUE,...: {', '.join(NAMES)}"
+            )
         if name not in NAMES:
             nearest = get_close_matches(name, NAMES, n=1)
             hint = f"did you mean {nearest[0]}? " if nearest else ""

@@ -103,9 +103,7 @@ def test_a_sampler_s_text_names_it_again() -> None:
 
 
 @pytest.mark.parametrize("text", ["greedy", "temperature=3,top_k=0,top_p=1,min_p=0,seed=4"])
-def test_decode_chooses_the_tokens_that_generation_does(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+def test_decode_chooses_the_tokens_that_generation_does(tiny: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     params, n = parse_sampler("-s", text), 12
     with load(tiny, threads=1) as llm:
         runner, fed = Runner(llm, sampling=params), list[int]()

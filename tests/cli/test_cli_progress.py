@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import select
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ from cli_calls import MINFER, minfer
 
 from minfer_models.cli.command import one_line
 from minfer_models.cli.progress import PLAIN_EVERY, PlainLines
+from minfer_models.settings import Settings
 
 
 def test_a_line_every_so_often_and_none_for_what_is_quick(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,16 +37,39 @@ def test_a_line_every_so_often_and_none_for_what_is_quick(capsys: pytest.Capture
 def test_a_terminal_sees_a_line_that_is_gone_before_the_text_comes(tiny: Path) -> None:
     """Everything on one terminal, as a user has it: the text must come out in one piece."""
     expected = minfer("run", tiny, "-p", "abc", "-n", 20).out
+    seen = _on_a_terminal("run", str(tiny), "-p", "abc", "-n", "20")
+    assert b"opening tiny-Q4_0.gguf" in seen
+    assert b"compiling" not in seen
+    assert _behind_the_line(seen).startswith(expected)
+
+
+def test_a_terminal_sees_which_kernels_compile(tiny: Path, tmp_path: Path) -> None:
+    """A start that finds two of its kernels missing; an empty cache would take this test half a minute."""
+    expected = minfer("run", tiny, "-p", "abc", "-n", 20).out
+    shutil.copytree(Settings.from_env().cache_dir / "kernels", tmp_path / "kernels")
+    for path in [p for name in ("quantize.rms_norm*", "select.argmax*", "*.bundle") for p in tmp_path.rglob(name)]:
+        path.unlink()
+    seen = _on_a_terminal("run", str(tiny), "-p", "abc", "-n", "20", MINFER_CACHE_DIR=str(tmp_path))
+    named = set(re.findall(rb"compiling kernels for this machine, once: ([a-z_.]+)", seen))
+    assert named
+    assert named <= {b"quantize.rms_norm", b"select.argmax"}  # the line is drawn ten times a second
+    assert _behind_the_line(seen).startswith(expected)
+
+
+def _on_a_terminal(*words: str, **variables: str) -> bytes:
+    """What a terminal of 120 columns is sent by `minfer` with these words."""
     master, slave = pty.openpty()
-    command = [*MINFER, "run", str(tiny), "-p", "abc", "-n", "20"]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
-    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment) as process:
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", **variables}
+    with subprocess.Popen([*MINFER, *words], stdin=slave, stdout=slave, stderr=slave, env=environment) as process:
         os.close(slave)
         seen = _read_all(master)
         assert process.wait(timeout=60) == 0
-    assert b"opening tiny-Q4_0.gguf" in seen
-    erased = seen.rindex(b"\x1b[2K")
-    assert seen[erased + 4 :].decode().replace("\r\n", "\n").startswith(expected)
+    return seen
+
+
+def _behind_the_line(seen: bytes) -> str:
+    """What came after the progress line was erased for the last time."""
+    return seen[seen.rindex(b"\x1b[2K") + 4 :].decode().replace("\r\n", "\n")
 
 
 def _read_all(master: int) -> bytes:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
 
-from minfer_models.settings import Settings, SettingsError, require_known, settings_page
+from minfer_models.settings import Settings, SettingsError, require_known, settings_page, without_blas_threads
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -111,3 +112,25 @@ def test_names_are_checked_against_a_registry() -> None:
 def test_the_page_has_a_row_for_every_field() -> None:
     rows = [line.split("|")[1].strip() for line in settings_page().splitlines() if line.startswith("| `")]
     assert rows == [f"`{spec.metadata['name']}`" for spec in dataclasses.fields(Settings)]
+
+
+@pytest.mark.parametrize(
+    ("environ", "put"),
+    [
+        ({}, [("OPENBLAS_NUM_THREADS", "1")]),
+        ({"OPENBLAS_NUM_THREADS": "", "MKL_NUM_THREADS": "2"}, [("OPENBLAS_NUM_THREADS", "1")]),
+        ({"OPENBLAS_NUM_THREADS": "3"}, []),
+        ({"GOTO_NUM_THREADS": "3"}, []),
+        ({"OMP_NUM_THREADS": "3"}, []),
+    ],
+)
+def test_blas_keeps_the_threads_that_the_user_asked_for(
+    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], put: list[tuple[str, str]]
+) -> None:
+    heard: list[tuple[str, str]] = []
+    monkeypatch.setattr(os, "putenv", lambda name, value: heard.append((name, value)))
+    without_blas_threads(environ)
+    assert heard == put
+    monkeypatch.setattr(os, "environ", environ)
+    without_blas_threads()
+    assert heard == put + put

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,10 +17,12 @@ import llvmlite.binding as llvm
 from minfer_kernels.cpu.compiler.features import HostFeatures, Isa, Machine
 from minfer_kernels.cpu.compiler.kernel import Operand, check_kernel_name, resolve_kernel, stored_name, symbol_of
 from minfer_kernels.cpu.compiler.object_cache import CacheInfo, ObjectCache, StoredKernel, cache_key
-from minfer_kernels.cpu.compiler.workers import CompileWorkers
+from minfer_kernels.cpu.compiler.workers import CompileWorkers, WorkerEndedError
 
 if TYPE_CHECKING:
     from minfer_kernels.cpu.compiler.compile import KernelCompiler
+
+log = logging.getLogger(__name__)
 
 OnCompile = Callable[[str, int, int], None]
 """Called before a kernel compiles, with its name, its number from 1, and how many will compile."""
@@ -40,7 +43,7 @@ class KernelLibrary:
 
     A process that finds every kernel in `cache_dir` never imports numba, and reads one file. `cache_dir=None` caches
     nothing on disk. With `processes` that many others compile what is missing, so that this one needs no numba either;
-    a process that has imported it anyway compiles by itself.
+    a process that has imported it anyway compiles by itself, as it does, with a warning, what an ended process left.
     """
 
     def __init__(
@@ -89,8 +92,7 @@ class KernelLibrary:
         with self._lock:
             stored = self._find(name)
             if stored is None and name not in self._declared:
-                helped = self._helped
-                self._declared[name] = helped.operands(name) if helped else resolve_kernel(name).operands
+                self._declared[name] = self._operands_declared(name)
         return stored.operands if stored is not None else self._declared[name]
 
     def cache_info(self) -> CacheInfo:
@@ -130,19 +132,36 @@ class KernelLibrary:
     def _compile(self, names: Sequence[str]) -> None:
         if not names:
             return
-        numbers = itertools.count(1)
+        begun: set[str] = set()
 
         def begin(name: str) -> None:
-            if self._on_compile is not None:
-                self._on_compile(name, next(numbers), len(names))
+            if self._on_compile is not None and name not in begun:
+                begun.add(name)
+                self._on_compile(name, len(begun), len(names))
 
-        if (helped := self._helped) is not None:
-            self._keep(helped.compile(names, begin))
+        if (helped := self._helped) is None:
+            self._compile_here(names, begin)
             return
+        compiled = helped.compile(names, begin)
+        self._keep(compiled.found)
+        for name, why in compiled.lost.items():
+            log.warning("kernel %s: %s; it compiles in this one", name, why)
+        self._compile_here(list(compiled.lost), begin)
+
+    def _compile_here(self, names: Sequence[str], begin: Callable[[str], None]) -> None:
         for name in names:
             kernel = resolve_kernel(name)
             begin(name)
             self._keep({name: StoredKernel(kernel.operands, self._compiler.object_code(kernel, symbol_of(name)))})
+
+    def _operands_declared(self, name: str) -> tuple[Operand, ...]:
+        """From the kernel's source."""
+        helped = self._helped
+        try:
+            return resolve_kernel(name).operands if helped is None else helped.operands(name)
+        except WorkerEndedError as ended:
+            log.warning("kernel %s: %s; its source is read in this one", name, ended)
+            return resolve_kernel(name).operands
 
     @property
     def _helped(self) -> CompileWorkers | None:
