@@ -9,9 +9,8 @@ stdin, or when nothing was asked for a while.
 from __future__ import annotations
 
 import json
-import os
+import select
 import sys
-import threading
 from typing import TYPE_CHECKING
 
 from minfer_kernels.cpu.compiler.features import HostFeatures, Isa, Machine
@@ -46,14 +45,10 @@ def _answer(compiler: KernelCompiler, what: str, name: str) -> tuple[dict[str, o
 
 
 def _next_request() -> list[str]:
-    """The next line's words; none at the end."""
-    idle = threading.Timer(IDLE_SECONDS, os._exit, (0,))
-    idle.daemon = True
-    idle.start()
-    try:
-        return sys.stdin.readline().split()
-    finally:
-        idle.cancel()
+    """The next line's words; none at the end, or when none came for a while."""
+    # Not by a timer: in a process that was stopped for longer it would come before a request that waits.
+    ready, _, _ = select.select([sys.stdin], [], [], IDLE_SECONDS)
+    return sys.stdin.readline().split() if ready else []
 
 
 if __name__ == "__main__":
