@@ -147,8 +147,8 @@ def test_a_broken_kernel_is_named(
 ) -> None:
     call = Emitter.call
 
-    def broken(self: Emitter, kernel: str, target: Any, **operands: Any) -> None:
-        call(self, kernel, target, **(breakage(operands) if target.name == node else operands))
+    def broken(self: Emitter, kernel: str, target: Any, *more: Any, **operands: Any) -> None:
+        call(self, kernel, target, *more, **(breakage(operands) if target.name == node else operands))
 
     monkeypatch.setattr(Emitter, "call", broken)
     outcome = minfer("trace", tiny, "-p", PROMPT, "--against", "numpy")
