@@ -47,9 +47,13 @@ class Column:
         return self.why_not(op, attrs, out, operands)
 
 
-def support_matrix_text(backends: Sequence[Supporter]) -> str:
-    """The page as markdown: capabilities, a row per op, and a table by type for ops that take several."""
-    lines = [*_HEADER, *_capability_table(backends), "", "## Ops", "", *_op_table(backends)]
+def support_matrix_text(backends: Sequence[Supporter], note: Sequence[str] = ()) -> str:
+    """The page as markdown: capabilities, a row per op, and a table by type for ops that take several.
+
+    `note` is a paragraph of lines on how the backends were asked.
+    """
+    about = [*note, ""] if note else []
+    lines = [*_HEADER, *about, "## Backends", "", *_capability_table(backends), "", "## Ops", "", *_op_table(backends)]
     for op in _computed():
         if len(_by_types(op)) > 1:
             lines += ["", f"### {op.name}", "", op.doc, "", *_type_table(op, backends)]
@@ -64,8 +68,6 @@ _HEADER = (
     "its own. Lower-case types are computed values, upper-case ones are stored blocks: weights, and activations",
     "in 8-bit blocks. `minfer_ir.testing.op_matrix` runs every cell that says yes and holds it to the op's numpy",
     "reference within the tolerance class named here (`minfer_ir/testing/tolerances.py` declares them).",
-    "",
-    "## Backends",
     "",
 )
 
@@ -82,6 +84,7 @@ def _capability_table(backends: Sequence[Supporter]) -> Iterator[str]:
         "operand strides": lambda c: {"rows": "axis 0 any, the rest contiguous"}.get(c.layouts, c.layouts),
         "stacked weights": lambda c: YES if c.weight_concat else "no",
         "activations of a matmul": _activations,
+        "rounded to float16": _halves,
     }
     for title, text in rows.items():
         yield _row([title, *(text(b.capabilities) for b in backends)])
@@ -91,7 +94,15 @@ def _activations(capabilities: Capabilities) -> str:
     by_format: dict[str, list[str]] = {}
     for weight, activation in capabilities.activation_formats.items():
         by_format.setdefault(activation, []).append(weight)
-    return "; ".join(f"{activation} for {', '.join(weights)}" for activation, weights in by_format.items())
+    text = "; ".join(f"{activation} for {', '.join(weights)}" for activation, weights in by_format.items())
+    most = capabilities.most_quantized_rows
+    return text if most is None else f"{text}; f32 for all in row buckets of more than {most}"
+
+
+def _halves(capabilities: Capabilities) -> str:
+    from_rows = {"products of f32": capabilities.half_products_from, "attention": capabilities.half_attention_from}
+    said = [f"{what} in row buckets from {least}" for what, least in from_rows.items() if least is not None]
+    return "; ".join(said) or "nothing"
 
 
 def _op_table(backends: Sequence[Supporter]) -> Iterator[str]:

@@ -67,3 +67,12 @@ def test_capabilities_are_listed() -> None:
     assert row("stacked weights")[1:] == ["no", "yes"]
     assert row("operand strides")[1:] == ["axis 0 any, the rest contiguous", "any"]
     assert row("activations of a matmul")[1] == "f32 for F16; Q8A32 for Q4_0, Q8_0"
+    assert row("rounded to float16")[1:] == ["nothing", "nothing"]
+
+
+def test_capabilities_that_go_by_rows_say_from_how_many() -> None:
+    by_rows = replace(CAPABILITIES, most_quantized_rows=16, half_products_from=17, half_attention_from=33)
+    text = support_matrix_text([Column("by rows", by_rows, picky)], ("How it was asked.",))
+    assert "\n\nHow it was asked.\n\n## Backends\n" in text
+    assert "Q8A32 for Q4_0, Q8_0; f32 for all in row buckets of more than 16 |" in text
+    assert "| products of f32 in row buckets from 17; attention in row buckets from 33 |" in text
