@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tools import testdata
+
+# GPU kernels run in Triton's interpreter here, which is chosen before anything of Triton is imported.
+os.environ["TRITON_INTERPRET"] = "1"
 
 # A busy machine must not fail a test, so nothing is bounded by time. The suite draws the same examples every run; the
 # long sweeps draw new ones.
