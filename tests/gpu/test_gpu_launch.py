@@ -78,7 +78,7 @@ def test_a_launch_whose_site_nobody_lists_is_refused(backend: GpuBackend) -> Non
 def test_areas_list_their_sites_under_their_own_name() -> None:
     for area in AREAS:
         name = area.__name__.rsplit(".", 1)[1]
-        assert area.SITES, name
+        assert area.SITES or not area.EMITTERS, name
         assert [s for s in area.SITES if not s.startswith(f"{name}.")] == []
     assert len(EMITTERS) == sum(len(area.EMITTERS) for area in AREAS), "an op has one emitter"
 

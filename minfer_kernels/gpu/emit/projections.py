@@ -115,7 +115,7 @@ def _projection(e: Emitter, node: Node) -> None:
     part = segment(e, node)
     x = node.operand(e.graph, "x")
     operands = {**shared_operands(e, x), **part.operands}
-    e.launch("products.projection", node, projection.one, (part.programs,), part.warps, **operands)
+    e.launch("projections.one", node, projection.one, (part.programs,), part.warps, **operands)
 
 
 def emit_three(e: Emitter, nodes: Sequence[Node]) -> None:
@@ -130,7 +130,7 @@ def emit_three(e: Emitter, nodes: Sequence[Node]) -> None:
         del operands[f"B_{name}"], operands[f"C_{name}"]
     first, second, third = (part.programs for part in parts)
     operands |= {"first": first, "second": first + second}
-    e.launch("products.fused_qkv", nodes[0], projection.three, (first + second + third,), parts[0].warps, **operands)
+    e.launch("projections.fused_qkv", nodes[0], projection.three, (first + second + third,), parts[0].warps, **operands)
 
 
 def siblings(graph: Graph, nodes: Sequence[Node], i: int) -> int:
@@ -155,7 +155,7 @@ def _refusal(op: str) -> Refusal:
     return lambda _, out, operands: why_not(op, operands, False)
 
 
-SITES = ("products.projection", "products.fused_qkv")
+SITES = ("projections.one", "projections.fused_qkv")
 OPS = (
     *("matmul_kv_store", "matmul_add_kv_store"),
     *("matmul_rope", "matmul_add_rope", "matmul_norm_rope"),
