@@ -29,6 +29,9 @@ class Watch:
             if text.startswith(begins):
                 self.marks.setdefault(mark, monotonic())
 
+    def say(self, text: str) -> None:
+        """A line that stays is no mark."""
+
     def stop(self) -> None:
         """The first token is there."""
         self.marks.setdefault("first", monotonic())
