@@ -70,7 +70,7 @@ def flash_choice(cell_type: str, head_dim: int, capability: tuple[int, int]) -> 
     if cell_type == "f32":
         return FlashChoice(tile=16, block=32, warps=4, stages=1)
     if cell_type == "q8_0":
-        return FlashChoice(tile=64 if wide else 128, block=64, warps=4 if wide else 8, stages=2)
+        return FlashChoice(tile=64, block=64, warps=4, stages=2)
     if wide and capability[0] != 9:
         return FlashChoice(tile=64, block=64, warps=4, stages=2)
     return FlashChoice()
