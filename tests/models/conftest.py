@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 from oracle import Oracle
+from prose import TEXT
 
 from minfer_models.engine import Logits
 from minfer_models.gguf import open_gguf
 from minfer_models.synthetic import hf_vocabulary, llama_as_qwen2
 from minfer_models.tokenizer import Tokenizer
-
-TEXT = (Path(__file__).parent / "data" / "alice.txt").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="session")

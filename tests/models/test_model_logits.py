@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import TEXT
 from gates import EXACT, EXCESS, divergence
 from model_steps import exact_logits, opened
 from oracle import Oracle
+from prose import TEXT
 
 from minfer_models.engine import Logits
 from minfer_models.synthetic import SyntheticModel, hf_vocabulary, llama3_factors, write_model
