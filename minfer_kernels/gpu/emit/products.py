@@ -166,7 +166,7 @@ def emit_residual_and_norm(e: Emitter, nodes: Sequence[Node]) -> None:
     n, k = weight.type.shape
     tile = stream_tile(weight.type.dtype.name, k, x.type.shape[0], e.interpreted)
     quantized = normed.op == "rms_norm_quantize"
-    blocks = blocks_of(normed) if quantized else {"BLOCK": 0, "SUMS": 1}
+    blocks: dict[str, Any] = blocks_of(normed) if quantized else {"BLOCK": 0, "SUMS": 1}
     operands = _operands(e, total, x, weight, [y])
     del operands["ADD"]
     e.launch(

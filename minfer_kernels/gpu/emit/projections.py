@@ -11,7 +11,7 @@ import triton
 
 from minfer_ir.formats import ACTIVATION_FORMATS
 from minfer_ir.graph import Graph, Node
-from minfer_ir.ops.rope import RopeAttrs
+from minfer_ir.ops.projection import HeadsAttrs
 from minfer_kernels.gpu.emit.products import planes, why_not
 from minfer_kernels.gpu.emit.rope import angles
 from minfer_kernels.gpu.emitter import Emit, Emitter, Group, Refusal
@@ -40,7 +40,7 @@ def segment(e: Emitter, node: Node) -> Segment:
     n, k = weight.type.shape
     rows, fmt = x.type.shape[0], weight.type.dtype.name
     tile = stream_tile(fmt, k, rows, e.interpreted)
-    plain = "region" not in named and not isinstance(node.attrs, RopeAttrs)
+    plain = "region" not in named and not isinstance(node.attrs, HeadsAttrs)
     values = e.tensor(node) if plain else e.scratch(4 * rows * n).view(torch.float32)
     bias = named.get("bias") or (named.get("y") if plain else None)
     operands = {
@@ -63,7 +63,7 @@ def _finish(
     e: Emitter, node: Node, named: Mapping[str, Node], n: int, tile: int, values: torch.Tensor, plain: bool
 ) -> dict[str, Any]:
     """What follows the product. Any pointer stands for an operand that isn't there."""
-    heads = node.attrs.heads if isinstance(node.attrs, RopeAttrs) else (0, 1, STORED_COLUMNS)
+    heads = node.attrs.heads if isinstance(node.attrs, HeadsAttrs) else (0, 1, STORED_COLUMNS)
     head_dim = heads[2]
     group = 0 if plain else head_dim if head_dim in WHOLE_HEADS else n
     weight, region = named.get("norm_weight"), named.get("region")
@@ -71,7 +71,7 @@ def _finish(
     return {
         **_rotation(e, node, named, values),
         "weight": values if weight is None else e.tensor(weight),
-        "eps": 0.0 if weight is None else node.attrs.eps,
+        "eps": getattr(node.attrs, "eps", 0.0),
         "NORM": weight is not None,
         "region": values if region is None else e.bytes_at(region),
         "cells": values if region is None else e.tensor(named["cells"]),
@@ -89,7 +89,7 @@ def _finish(
 
 
 def _rotation(e: Emitter, node: Node, named: Mapping[str, Node], values: torch.Tensor) -> dict[str, Any]:
-    if not isinstance(node.attrs, RopeAttrs):
+    if not isinstance(node.attrs, HeadsAttrs):
         nothing = {"positions": values, "table": values, "PAIRS": "none", "BY_ROW": False}
         return {**nothing, "DIMS": 2, "HALF": 1, "REST": 1}
     given = angles(e, node, named["x"].type.shape[0])
