@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from minfer_kernels.cpu.compiler.bundle import StoredKernel
 from minfer_kernels.cpu.compiler.kernel import Operand
@@ -139,7 +140,7 @@ class _Worker:
     def answer(self) -> StoredKernel:
         """The kernel it was asked for; raises WorkerEndedError when less than a whole answer comes."""
         line = self.answers.readline()
-        head = json.loads(line) if line.endswith(b"\n") else {"bytes": 1}
+        head: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {"bytes": 1}
         code = self.answers.read(head["bytes"])
         if len(code) < head["bytes"]:
             raise WorkerEndedError(f"the compiling process ended with {_said(self._process.wait())}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ class _Call:
     """One call of the kernel: its operands, and the arrays that they point into."""
 
     key: str
-    operands: dict[str, int]
+    operands: dict[str, Any]
     nonfinite: NDArray[np.int64]
     keep: tuple[object, ...]
 
