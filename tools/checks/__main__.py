@@ -17,7 +17,7 @@ SCRIPTS = [str(ROOT / path) for path in ("tools/demo", "tools/test", "tools/chec
 
 # name -> command, the slowest first
 STEPS: dict[str, list[str]] = {
-    "pyright": [str(BIN / "pyright"), "--pythonpath", PYTHON],
+    "pyright": [str(BIN / "pyright"), "--threads", "2", "--pythonpath", PYTHON],
     "ruff format": [str(BIN / "ruff"), "format", "--check", "--quiet", "."],
     "ruff check": [str(BIN / "ruff"), "check", "--quiet", "."],
     "imports": [PYTHON, "-m", "tools.checks.imports"],

@@ -16,7 +16,7 @@ from minfer_kernels.gpu.emit.operands import RowTile
 from minfer_kernels.gpu.emit.quantize import blocks_of
 from minfer_kernels.gpu.emitter import Emit, Emitter, Group, Refusal
 from minfer_kernels.gpu.kernels.products import finished, stream, tiles
-from minfer_kernels.gpu.kernels.products.stream import MOST_ROWS, stream_tile
+from minfer_kernels.gpu.kernels.products.stream import MOST_ROWS, StreamTile, stream_tile
 from minfer_kernels.gpu.planes.layouts import LAYOUTS
 
 
@@ -61,6 +61,18 @@ def _operands(e: Emitter, node: Node, x: Node, weight: Node, added: Sequence[Nod
     }
 
 
+def _rows_to_stream(e: Emitter, x: Node, tile: StreamTile) -> dict[str, Any]:
+    """The activations, and the tile of weights that meets them."""
+    return {
+        "x": e.bytes_at(x),
+        "x_stride": e.row_stride(x),
+        "ROWS": x.type.shape[0],
+        "TILE": tile.rows,
+        "LANES": tile.lanes,
+        "EIGHT_BIT": x.type.dtype.name in ACTIVATION_FORMATS,
+    }
+
+
 def _stream(e: Emitter, node: Node, x: Node, weight: Node, added: Sequence[Node]) -> None:
     n, k = weight.type.shape
     tile = stream_tile(weight.type.dtype.name, k, x.type.shape[0], e.interpreted)
@@ -70,12 +82,7 @@ def _stream(e: Emitter, node: Node, x: Node, weight: Node, added: Sequence[Node]
         stream.product,
         (triton.cdiv(n, tile.rows),),
         warps=tile.warps,
-        x=e.bytes_at(x),
-        x_stride=e.row_stride(x),
-        ROWS=x.type.shape[0],
-        TILE=tile.rows,
-        LANES=tile.lanes,
-        EIGHT_BIT=x.type.dtype.name in ACTIVATION_FORMATS,
+        **_rows_to_stream(e, x, tile),
         **_operands(e, node, x, weight, added),
     )
 
@@ -175,12 +182,7 @@ def emit_residual_and_norm(e: Emitter, nodes: Sequence[Node]) -> None:
         finished.product_norm,
         (triton.cdiv(n, tile.rows),),
         warps=tile.warps,
-        x=e.bytes_at(x),
-        x_stride=e.row_stride(x),
-        ROWS=x.type.shape[0],
-        TILE=tile.rows,
-        LANES=tile.lanes,
-        EIGHT_BIT=x.type.dtype.name in ACTIVATION_FORMATS,
+        **_rows_to_stream(e, x, tile),
         **operands,
         weight=e.tensor(e.sources(normed)[1]),
         eps=normed.attrs.eps,
