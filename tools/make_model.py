@@ -14,8 +14,8 @@ import typer
 
 from minfer_models.cli.command import application, reported
 from minfer_models.cli.progress import Progress, progress
+from minfer_models.gguf.hearing import HeardBytes
 from minfer_models.synthetic import SHAPES, TYPE_NAMES
-from minfer_models.synthetic.hearing import HeardBytes
 
 
 def make_model(

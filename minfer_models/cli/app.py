@@ -10,7 +10,9 @@ from minfer_models.cli.command import application, reported
 from minfer_models.cli.doctor import doctor
 from minfer_models.cli.dump import dump
 from minfer_models.cli.inspect import inspect
+from minfer_models.cli.merge import merge
 from minfer_models.cli.run import run as run_model
+from minfer_models.cli.split import split
 from minfer_models.cli.trace import trace
 
 app = application(
@@ -24,6 +26,8 @@ for name, command in (
     ("inspect", inspect),
     ("dump", dump),
     ("trace", trace),
+    ("split", split),
+    ("merge", merge),
     ("doctor", doctor),
 ):
     app.command(name)(reported("minfer")(command))

@@ -38,6 +38,13 @@ def shard_path(path: Path, stem: str, no: int, count: int) -> Path:
     return path.with_name(f"{stem}-{no + 1:05d}-of-{count:05d}.gguf")
 
 
+def require_whole_name(path: Path) -> None:
+    """Raise GGUFError when a file that is whole couldn't be opened at `path`, because it is named like a shard."""
+    named = _SHARD_NAME.fullmatch(path.name)
+    if named is not None and int(named["count"]) > 1:
+        raise GGUFError(f"is named like one of {int(named['count'])} shards; name a file that is whole", path=path)
+
+
 def read_split(metadata: Metadata, path: Path) -> Split | None:
     """The place of the shard `path`, checked against its name, or None for a file that is not split.
 

@@ -1,8 +1,8 @@
 """Writing GGUF files, version 3: the same content gives the same bytes, and a failure leaves no file.
 
 Tensors are streamed: each one's data is asked for when its turn comes. Everything is written to a temporary file
-beside the target, flushed to disk and renamed, so readers see the old file or the whole new one. Every tensor, the last
-included, is padded with zeros to the alignment.
+beside the target, flushed to disk and renamed, so readers see the old file or the whole new one. Of several shards all
+appear or none. Every tensor, the last included, is padded with zeros to the alignment.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import os
 import secrets
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from minfer_models.gguf import limits, shards
 from minfer_models.gguf.constants import ALIGNMENT_KEY, DEFAULT_ALIGNMENT, GGUFValueType
+from minfer_models.gguf.destination import check_destination
 from minfer_models.gguf.encode import MetadataLike, encode_entries, encode_string, typed_entries
 from minfer_models.gguf.errors import GGUFError
 from minfer_models.gguf.header import MAGIC
@@ -30,11 +31,12 @@ VERSION = 3
 class SplitRule:
     """When to begin another shard: before `max_bytes` of tensor data or `max_tensors` tensors would be exceeded.
 
-    A tensor larger than `max_bytes` gets a shard of its own.
+    A tensor larger than `max_bytes` gets a shard of its own. `metadata_alone` gives the first shard no tensors.
     """
 
     max_bytes: int | None = None
     max_tensors: int | None = None
+    metadata_alone: bool = False
 
     def groups(self, tensors: Sequence[TensorSource]) -> list[list[TensorSource]]:
         """The tensors of each shard, in order."""
@@ -48,7 +50,7 @@ class SplitRule:
                 n_bytes = 0
             groups[-1].append(tensor)
             n_bytes += tensor.nbytes
-        return groups
+        return [[], *groups] if self.metadata_alone else groups
 
 
 def write_gguf(
@@ -57,16 +59,19 @@ def write_gguf(
     tensors: Iterable[TensorSource],
     *,
     split: SplitRule | None = None,
+    sources: Iterable[Path] = (),
+    overwrite: bool = True,
 ) -> list[Path]:
     """Write a GGUF file, or the shards `NAME-00001-of-0000N.gguf` when `split` gives more than one; returns the paths.
 
     `metadata` is the `Metadata` of a file, or a mapping or pairs of plain or typed values (`encode.typed` says which
     GGUF type a plain value gets); its `general.alignment` (UINT32) sets the alignment. The first shard carries
-    the metadata. Keys and tensors are written in the order given.
+    the metadata. Keys and tensors are written in the order given. `sources` are the files that the data comes from.
 
     Raises GGUFError, before anything is written, for repeated keys or names, a name of more than 63 bytes, a value
-    out of its type's range, an empty tensor or rows that are not whole blocks; and while writing, when a tensor's data
-    is not of the size declared. No file is left behind, and an existing one stays as it was.
+    out of its type's range, an empty tensor or rows that are not whole blocks, and a place that `check_destination`
+    refuses; and while writing, when a tensor's data is not of the size declared. No file is left behind, and an
+    existing one stays as it was.
     """
     path = Path(path)
     tensors = list(tensors)
@@ -78,8 +83,11 @@ def write_gguf(
         alignment = _alignment(entries)
     except GGUFError as error:
         raise GGUFError(error.message, path=path, key=error.key, tensor=error.tensor) from None
+    targets, sources = [target for target, _, _ in files], list(sources)
+    for target in targets:
+        check_destination(target, sources, overwrite=overwrite)
     _write_all(files, alignment)
-    return [target for target, _, _ in files]
+    return targets
 
 
 _Plan = tuple[Path, bytes, list[TensorSource]]
@@ -157,8 +165,28 @@ def _write_all(plans: Sequence[_Plan], alignment: int) -> None:
             unfinished.callback(temporary.unlink, missing_ok=True)
             _write_one(temporary, target, header, tensors, alignment)
             written.append((temporary, target))
+        _rename_all(written)
+
+
+def _rename_all(written: Sequence[tuple[Path, Path]]) -> None:
+    """Give every file its name; when one can't have it, those that are new go again."""
+    with ExitStack() as undo:
         for temporary, target in written:
+            if not target.exists():
+                undo.callback(target.unlink, missing_ok=True)
             temporary.replace(target)
+        undo.pop_all()
+    _sync_folder(written[0][1].parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Flush the new names to disk, where a folder can be opened for that."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _write_one(temporary: Path, target: Path, header: bytes, tensors: Sequence[TensorSource], alignment: int) -> None:

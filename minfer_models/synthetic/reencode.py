@@ -24,7 +24,7 @@ from minfer_models.gguf import (
     write_gguf,
 )
 from minfer_models.gguf.constants import GGUFValueType
-from minfer_models.synthetic.hearing import HeardBytes, heard
+from minfer_models.gguf.hearing import HeardBytes, heard
 from minfer_models.synthetic.mixes import type_of_matrix
 
 PIECE_ELEMENTS = 1 << 21

@@ -17,7 +17,7 @@ from minfer_models.arch.config import read_config
 from minfer_models.arch.tensors import TensorSpec
 from minfer_models.gguf import Metadata, TensorSource, array_source, type_of, write_gguf
 from minfer_models.gguf.encode import typed_entries
-from minfer_models.synthetic.hearing import HeardBytes, heard
+from minfer_models.gguf.hearing import HeardBytes, heard
 from minfer_models.synthetic.model import SyntheticModel
 
 PIECE_ELEMENTS = 1 << 22

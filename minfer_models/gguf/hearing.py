@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from minfer_models.gguf import TensorSource
+from minfer_models.gguf.source import TensorSource
 
 HeardBytes = Callable[[str, int], None]
 """Hears a tensor's name and how many more of its bytes were handed to the writer."""
