@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from minfer_ir.graph import Graph
 from minfer_ir.params import DevicePlan
@@ -21,7 +21,7 @@ from minfer_models.generation import Generation
 from minfer_models.hub import locate
 from minfer_models.offload import Layers
 from minfer_models.placing import Request, place_model
-from minfer_models.sampling import Sampler, SamplingParams
+from minfer_models.sampling import Constraint, Sampler, SamplingParams, SamplingSettings, sampling_params
 from minfer_models.settings import Settings
 from minfer_models.tokenizer import Tokenizer
 
@@ -52,22 +52,32 @@ class LLM:
         prompt: str | Sequence[int],
         *,
         max_tokens: int | None = None,
-        temperature: float = 0.0,
-        top_k: int = 40,
-        top_p: float = 0.95,
-        min_p: float = 0.05,
-        seed: int | None = None,
+        constraint: Constraint | None = None,
+        **sampling: Unpack[SamplingSettings],
     ) -> Generation:
         """Continue `prompt`, text or token ids; an iterable of pieces of text.
 
-        Text is taken as plain text: characters that look like a special token stay characters. `temperature` 0 takes
-        the most likely token. Raises ContextError when the prompt doesn't fit, SamplingError for a setting out of
-        range.
+        Text is taken as plain text: characters that look like a special token stay characters. `sampling` are fields
+        of SamplingParams; without a `temperature` it is 0, which takes the most likely token. `constraint` says before
+        every token which ones may come. Raises ContextError when the prompt doesn't fit, SamplingError for a setting
+        that is unknown or out of range.
         """
-        params = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
         ids = self.tokenizer.encode(prompt, add_bos=None) if isinstance(prompt, str) else list(prompt)
-        sampler = Sampler(params, self.engine.model.config.n_vocab, self.tokenizer.decodable, self.engine.largest)
+        sampler = self.sampler(sampling_params(**{"temperature": 0.0, **sampling}), ids, constraint)
         return Generation(self.engine, self.tokenizer, ids, sampler, max_tokens)
+
+    def sampler(
+        self, params: SamplingParams, prompt: Sequence[int] = (), constraint: Constraint | None = None
+    ) -> Sampler:
+        """What chooses this model's tokens behind `prompt`."""
+        return Sampler(
+            params,
+            self.engine.model.config.n_vocab,
+            self.tokenizer.decodable,
+            self.engine.largest,
+            prompt=prompt,
+            constraint=constraint,
+        )
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **settings: Any) -> Generation:
         """Answer a conversation through the model's own chat template; `settings` as in `generate`.

@@ -24,6 +24,7 @@ from minfer_models.cli.options import (
     ThreadsFixed,
     names,
 )
+from minfer_models.cli.sampling_options import check_sampling, takes_sampling
 from minfer_models.settings import without_blas_threads
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from minfer_models.llm import LLM
 
 
+@takes_sampling
 def run(
     model: ModelName,
     prompt: Annotated[
@@ -42,13 +44,8 @@ def run(
     n: Annotated[
         int, typer.Option("-n", "--max-tokens", help="Tokens to generate; -1: no limit but the context.")
     ] = 256,
-    temp: Annotated[float, typer.Option("--temp", help="Temperature; 0 takes the most likely token.")] = 0.0,
-    top_k: Annotated[int, typer.Option(help="Keep the K most likely tokens; 0: all.")] = 40,
-    top_p: Annotated[float, typer.Option(help="Keep the most likely tokens up to this probability; 1: all.")] = 0.95,
-    min_p: Annotated[float, typer.Option(help="Keep tokens this likely, relative to the likeliest.")] = 0.05,
-    seed: Annotated[
-        int | None, typer.Option("--seed", "-s", help="Seed of the sampler; -1 or unset draws one, which is reported.")
-    ] = None,
+    *,
+    sampling: dict[str, Any],
     device: DeviceName = None,
     gpu_layers: GpuLayers = None,
     gpu_mem: GpuMemory = None,
@@ -75,9 +72,7 @@ def run(
         raise typer.BadParameter(f"-n is {n}, expected at least 1, or -1 for no limit")
     if device in (None, "auto", "cpu"):
         without_blas_threads()
-    sampling = {"temperature": temp, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
-
-    _check_sampling(sampling)
+    check_sampling(sampling)
     text = _read_prompt(prompt, file)
 
     from minfer_models.cli.loading import device_options, load_shown
@@ -106,23 +101,11 @@ def run(
             if as_json:
                 typer.echo(json.dumps(_result(llm, generation, out.text, reason, sampling, steps)))
             else:
-                typer.echo(_summary(llm, generation, reason, temp, steps), err=True)
+                typer.echo(_summary(llm, generation, reason, sampling["temperature"], steps), err=True)
             if reason == "length" and (full := _full_context(llm, generation, n)):
                 typer.echo(full, err=True)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
-
-
-def _check_sampling(sampling: dict[str, Any]) -> None:
-    """Raise BadParameter for a setting out of range, called as on the command line."""
-    from minfer_models.sampling import SamplingError, SamplingParams
-
-    try:
-        SamplingParams(**sampling)
-    except SamplingError as error:
-        setting, _, rest = str(error).partition(" ")
-        option = {"temperature": "--temp"}.get(setting, f"--{setting.replace('_', '-')}")
-        raise typer.BadParameter(f"{option} {rest}") from None
 
 
 def _full_context(llm: LLM, generation: Generation, n: int) -> str | None:

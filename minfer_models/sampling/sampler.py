@@ -8,53 +8,24 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from minfer_models.sampling.constraint import Constraint, Mask, allowed, mask_words
+from minfer_models.sampling.errors import SamplingError
+from minfer_models.sampling.params import SamplingParams
 
 Logits = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.intp]
 Probabilities = npt.NDArray[np.float64]
 
-_SEED_LIMIT = 1 << 64
 _BINS_PER_NAT = 64
 _DRAWN_AHEAD = 64
 _FEW = 1024
 _BINS = 40 * _BINS_PER_NAT  # the last bin takes everything less likely than e^-40 of the top
-
-
-class SamplingError(ValueError):
-    """A sampling setting out of range, or logits nothing can be chosen from; the message has the value."""
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingParams:
-    """How to choose a token.
-
-    temperature: 0 takes the most likely token, the lowest id on ties; above 0 divides the logits.
-    top_k: keep the k most likely tokens, 0 keeps all.
-    top_p: keep the fewest most likely tokens whose probabilities reach p; 1 keeps all, 0 one.
-    min_p: keep tokens at least this fraction as likely as the most likely one; 0 keeps all.
-    seed: 0 to 2^64-1; None or -1 draws one, which the Sampler reports.
-    At equal logits lower ids come first. Raises SamplingError naming the setting, its value and its range.
-    """
-
-    temperature: float = 0.8
-    top_k: int = 40
-    top_p: float = 0.95
-    min_p: float = 0.05
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        _require_number("temperature", self.temperature, "at least 0", low=0.0)
-        _require_integer("top_k", self.top_k, "at least 0 (0: off)", low=0)
-        _require_number("top_p", self.top_p, "between 0 and 1", low=0.0, high=1.0)
-        _require_number("min_p", self.min_p, "between 0 and 1", low=0.0, high=1.0)
-        if self.seed is not None:
-            _require_integer("seed", self.seed, "between 0 and 2^64-1, or -1 (random)", low=-1, high=_SEED_LIMIT - 1)
 
 
 class Largest(Protocol):
@@ -73,6 +44,7 @@ class Sampler:
     """Chooses one token a step from rows of n_vocab logits, never an id of `decodable` or above.
 
     seed: the seed in use, also when it was drawn. step: how many tokens were chosen; setting it back repeats choices.
+    tokens: the tokens chosen so far. prompt: what came before them.
     """
 
     def __init__(
@@ -81,13 +53,19 @@ class Sampler:
         n_vocab: int,
         decodable: int | None = None,
         largest: Callable[[int, int], Largest | None] = lambda _n, _k: None,
+        *,
+        prompt: Iterable[int] = (),
+        constraint: Constraint | None = None,
     ) -> None:
         """decodable: ids that stand for text, where the logits are wider than the vocabulary; None for all.
 
         largest: makes what looks for the k largest of the first n logits natively, None where that can't be. The
-        choices are the same.
+        choices are the same. constraint: says before every choice which tokens may come, and is told what came.
         """
         self.params = params
+        self.prompt = tuple(prompt)
+        self.constraint = constraint
+        self.tokens: list[int] = []
         self.n_vocab = n_vocab
         self.decodable = n_vocab if decodable is None else min(decodable, n_vocab)
         if self.decodable < 1:
@@ -105,20 +83,48 @@ class Sampler:
 
         Raises SamplingError for another shape, or NaN, +inf or only -inf among the decodable logits.
         """
+        chosen = self._choose(self._constrained(logits))
+        self.accept(chosen)
+        return chosen
+
+    def accept(self, token_id: int) -> None:
+        """Take a token as chosen at this step, which then advances."""
+        if self.constraint is not None:
+            self.constraint.accept(token_id)
+        self.tokens.append(token_id)
+        self.step += 1
+
+    def _choose(self, logits: Logits) -> int:
         if self.params.temperature == 0:
-            best = self._best(logits)
-            self.step += 1
-            return best
+            return self._best(logits)
         ids, weights = self._weights(*self._candidates(logits))
         bound = weights.cumsum()
-        step, self.step = self.step, self.step + 1
-        return int(ids[bound.searchsorted(self._uniform(step) * bound[-1], side="right")])
+        return int(ids[bound.searchsorted(self._uniform(self.step) * bound[-1], side="right")])
+
+    def _constrained(self, logits: Logits) -> Logits:
+        """The logits with -inf where the constraint says no; NaN and +inf stay an error there too."""
+        mask = None if self.constraint is None else self.constraint.mask()
+        if mask is None:
+            return logits
+        self._checked(logits)
+        masked = np.where(self._allowed(mask), logits[: self.decodable], np.float32(-math.inf))
+        if not (masked > -math.inf).any():
+            raise SamplingError(f"no token can be chosen at step {self.step}: the constraint allows none")
+        row = np.full(self.n_vocab, -math.inf, np.float32)
+        row[: self.decodable] = masked
+        return row
+
+    def _allowed(self, mask: Mask) -> npt.NDArray[np.bool_]:
+        if len(mask) < mask_words(self.decodable):
+            raise SamplingError(f"the constraint's mask has {len(mask)} words, fewer than {self.decodable} tokens take")
+        return allowed(mask, self.decodable)
 
     def distribution(self, logits: Logits) -> tuple[Ids, Probabilities]:
         """The ids that can be chosen from logits [n_vocab], ascending, and their probabilities.
 
         Raises SamplingError as `sample`.
         """
+        logits = self._constrained(logits)
         if self.params.temperature == 0:
             return np.array([self._best(logits)], dtype=np.intp), np.ones(1)
         ids, weights = self._weights(*self._candidates(logits))
@@ -207,17 +213,3 @@ def _top_p(below: Probabilities, p: float) -> npt.NDArray[np.intp]:
     inside = np.cumsum(weights[order]) + (reached[edge - 1] if edge else 0.0)
     keep = order[: int(np.searchsorted(inside, goal)) + 1]
     return np.sort(np.concatenate([np.flatnonzero(bins < edge), keep]))
-
-
-def _require_number(name: str, value: Any, allowed: str, low: float, high: float = math.inf) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise SamplingError(f"{name} is {value!r}; it must be a number {allowed}")
-    if not (math.isfinite(value) and low <= value <= high):
-        raise SamplingError(f"{name} is {value!r}; it must be {allowed}")
-
-
-def _require_integer(name: str, value: Any, allowed: str, low: int, high: int | None = None) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise SamplingError(f"{name} is {value!r}; it must be an integer {allowed}")
-    if value < low or (high is not None and value > high):
-        raise SamplingError(f"{name} is {value!r}; it must be {allowed}")
