@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Literal
@@ -10,26 +11,37 @@ from typing import Literal
 import numpy as np
 
 from minfer_models.engine import ContextError, Engine, EngineError, TokenSequence
+from minfer_models.engine.kept import KeptSequence
 from minfer_models.engine.sequence import token_array
 from minfer_models.sampling import Sampler, SamplingError
+from minfer_models.stops import Stops
 from minfer_models.tokenizer import Tokenizer
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "interrupted"]
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts and seconds of one generation. Prefill ends with the first token chosen."""
+    """Token counts and seconds of one generation. Prefill ends with the first token chosen.
+
+    `cached_tokens` of the prompt were there already and weren't computed again.
+    """
 
     prompt_tokens: int
     completion_tokens: int
     prefill_seconds: float
     decode_seconds: float
+    cached_tokens: int = 0
+
+    @property
+    def prefilled_tokens(self) -> int:
+        """Tokens of the prompt that were computed."""
+        return self.prompt_tokens - self.cached_tokens
 
     @property
     def prefill_rate(self) -> float:
-        """Prompt tokens per second."""
-        return self.prompt_tokens / self.prefill_seconds if self.prefill_seconds else 0.0
+        """Computed prompt tokens per second."""
+        return self.prefilled_tokens / self.prefill_seconds if self.prefill_seconds else 0.0
 
     @property
     def decode_rate(self) -> float:
@@ -40,15 +52,25 @@ class Usage:
 class Generation:
     """Iterate over it for pieces of text; afterwards `usage`, `finish_reason` and `token_ids` say what happened.
 
-    `finish_reason` is "stop" at an end-of-generation token and "length" when `max_tokens` are reached or the context
-    is full. `seed` is the one in use, also when it was drawn. It runs once: a second iteration yields nothing, and an
-    iterator that is dropped on the way gives its KV cells back.
+    `finish_reason` is "stop" at an end-of-generation token or a stop string, which `stop_string` then is, "length" when
+    `max_tokens` are reached or the context is full, and "interrupted" after `stop()` or when the iterator was dropped
+    on the way. `seed` is the one in use, also when it was drawn. It runs once: a second iteration yields nothing.
     """
 
     def __init__(
-        self, engine: Engine, tokenizer: Tokenizer, prompt: Sequence[int], sampler: Sampler, max_tokens: int | None
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        prompt: Sequence[int],
+        sampler: Sampler,
+        max_tokens: int | None,
+        stop: Sequence[str] = (),
+        kept: KeptSequence | None = None,
     ) -> None:
-        """Raises ContextError when the prompt leaves no room for a token, EngineError for no prompt or no tokens."""
+        """`kept` runs it in a sequence that stays; else its cells are given back when it ends.
+
+        Raises ContextError when the prompt leaves no room for a token, EngineError for no prompt or no tokens.
+        """
         if not prompt:
             raise EngineError("the prompt is empty: there is nothing to continue")
         if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
@@ -66,42 +88,67 @@ class Generation:
         )
         self._limit = engine.n_ctx - len(prompt)
         self._max_tokens = self._limit if max_tokens is None else min(max_tokens, self._limit)
+        self._stops, self._kept = Stops(stop), kept
         self.seed = sampler.seed
         self.token_ids: list[int] = []
         self.finish_reason: FinishReason | None = None
+        self._cached = 0
         self._prefill_seconds = 0.0
         self._decode_seconds = 0.0
-        self._started = False
+        self._started = self._stopping = False
 
     @property
     def usage(self) -> Usage:
         """Counts and times so far."""
-        return Usage(len(self._prompt), len(self.token_ids), self._prefill_seconds, self._decode_seconds)
+        counts = len(self._prompt), len(self.token_ids)
+        return Usage(*counts, self._prefill_seconds, self._decode_seconds, self._cached)
+
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended it."""
+        return self._stops.found
 
     def text(self) -> str:
         """The whole text at once."""
         return "".join(self)
 
+    def stop(self) -> None:
+        """End it before the next token, or the next chunk of the prompt; from any thread, or a signal handler."""
+        self._stopping = True
+
     def __iter__(self) -> Iterator[str]:
         if self._started:
             return
         self._started = True
+        try:
+            with self._sequence() as sequence:
+                yield from self._pieces(sequence)
+        finally:
+            self.finish_reason = self.finish_reason or "interrupted"
+
+    def _sequence(self) -> AbstractContextManager[TokenSequence]:
+        room = len(self._prompt) + self._max_tokens
+        return TokenSequence(self._engine, room) if self._kept is None else self._kept.using(room)
+
+    def _pieces(self, sequence: TokenSequence) -> Iterator[str]:
+        """The text up to a stop string, whole characters only."""
         stream = self._tokenizer.stream()
-        with TokenSequence(self._engine, len(self._prompt) + self._max_tokens) as sequence:
-            for token_id in self._tokens(sequence):
-                piece = stream.push(token_id)
-                if piece:
-                    yield piece
-        tail = stream.flush()
-        if tail:
+        for token_id in self._tokens(sequence):
+            if piece := self._stops.push(stream.push(token_id)):
+                yield piece
+            if self.stop_string is not None:
+                self.finish_reason = "stop"
+                return
+        tail = self._stops.push(stream.flush()) + self._stops.flush()
+        if tail and self.finish_reason is not None:
             yield tail
 
     def _tokens(self, sequence: TokenSequence) -> Iterator[int]:
         """The chosen ids, without the end-of-generation token."""
         start = perf_counter()
-        token_id = self._choose(sequence, self._prompt)
+        token_id = self._prefill(sequence)
         self._prefill_seconds = perf_counter() - start
-        while True:
+        while token_id is not None:
             self.token_ids.append(token_id)
             if token_id in self._tokenizer.eog:
                 self.finish_reason = "stop"
@@ -111,8 +158,19 @@ class Generation:
                 self.finish_reason = "length"
                 return
             start = perf_counter()
-            token_id = self._choose(sequence, [token_id])
+            token_id = None if self._stopping else self._choose(sequence, [token_id])
             self._decode_seconds += perf_counter() - start
+
+    def _prefill(self, sequence: TokenSequence) -> int | None:
+        """Compute what the sequence doesn't hold of the prompt and choose the first token; None when stopped."""
+        self._cached = sequence.rewind(self._prompt)
+        new, chunk = self._prompt[self._cached :], self._engine.chunk
+        last = (len(new) - 1) // chunk * chunk
+        for at in range(0, last, chunk):
+            if self._stopping:
+                return None
+            sequence.feed(new[at : at + chunk], "none")
+        return None if self._stopping else self._choose(sequence, new[last:])
 
     def _choose(self, sequence: TokenSequence, token_ids: list[int]) -> int:
         """Feed tokens and choose the next; SamplingError says the likely cause when the logits aren't finite."""

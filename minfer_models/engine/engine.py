@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer_ir.cache import GraphCache
-from minfer_ir.kv import KvStore, narrowest_window
+from minfer_ir.kv import KvError, KvStore, narrowest_window
 from minfer_ir.memory.report import MemoryReport
 from minfer_ir.params import GraphParams, WindowMode
 from minfer_ir.passes.base import Lowering, LoweringError
@@ -56,6 +56,7 @@ class Engine:
         self._params: dict[tuple[int, int | None, WindowMode], GraphParams] = {}
         self.closed = False
         self._next_sequence = 0
+        self._lent: dict[int, Callable[[], None]] = {}
         self._one_row = self.params(1)
         try:
             self.lowered(self._one_row)
@@ -84,6 +85,32 @@ class Engine:
         with self.lock:
             self._next_sequence += 1
             return self._next_sequence
+
+    def reserve(self, seq_id: int, capacity: int) -> None:
+        """Cells for a sequence; where none are free, those that were lent are taken back, the longest idle first.
+
+        Raises KvError when even that isn't enough.
+        """
+        with self.lock:
+            while True:
+                try:
+                    self.kv.reserve(seq_id, capacity)
+                    return
+                except KvError:
+                    if not self._lent:
+                        raise
+                    self._lent.pop(next(iter(self._lent)))()
+
+    def lend(self, seq_id: int, close: Callable[[], None]) -> None:
+        """Offer an idle sequence's cells to whoever needs some: `close` is called then, to give them back."""
+        with self.lock:
+            self._lent.pop(seq_id, None)
+            self._lent[seq_id] = close
+
+    def claim(self, seq_id: int) -> None:
+        """The sequence is in use again: its cells are no longer on offer."""
+        with self.lock:
+            self._lent.pop(seq_id, None)
 
     def forward(self, rows: Rows, outputs: OutputRows, copy: bool = True) -> Logits:
         """One forward; float32 logits of the last row of every sequence in it, of every row, or `[0, n_vocab]` of none.

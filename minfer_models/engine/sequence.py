@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Sequence
+from itertools import takewhile
 from types import TracebackType
 from typing import Self
 
@@ -31,10 +32,22 @@ class TokenSequence:
         if wanted > engine.n_ctx:
             raise ContextError(f"{wanted} tokens exceed the available context size of {engine.n_ctx}")
         self._engine, self.id = engine, engine.new_sequence_id()
-        with engine.lock:
-            engine.kv.reserve(self.id, wanted)
+        engine.reserve(self.id, wanted)
+        self.capacity = wanted
         self.length = 0
+        # Written before the step that stores them: an interrupt between the two leaves `length` to say what is there.
+        self._token_ids: list[int] = []
         self._closed = False
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The tokens that it holds, `[length]`."""
+        return self._token_ids[: self.length]
+
+    @property
+    def closed(self) -> bool:
+        """Whether its cells were given back."""
+        return self._closed
 
     def feed(self, token_ids: Sequence[int] | NDArray[np.int32], outputs: OutputRows = "last") -> Logits:
         """Append tokens, in chunks where they are many.
@@ -53,6 +66,7 @@ class TokenSequence:
     def next_logits(self, token_ids: Sequence[int]) -> Logits:
         """As `feed`, for whoever looks at the last logits `[n_vocab]` at once: the next forward overwrites them."""
         if len(token_ids) == 1 and type(token_ids[0]) is int:
+            self._token_ids[self.length :] = token_ids
             logits = self._engine.next_logits(self.id, token_ids[0], self.length)
             if logits is not None:
                 self.length += 1
@@ -70,6 +84,15 @@ class TokenSequence:
         with self._engine.lock:
             self._engine.kv.truncate(self.id, length)
         self.length = length
+
+    def rewind(self, token_ids: Sequence[int]) -> int:
+        """Forget what differs from `token_ids` and, of what doesn't, the last of them: its logits are wanted again.
+
+        Returns the new length: `feed(token_ids[length:])` then gives the logits that a new sequence would, to the bit.
+        """
+        agreeing = takewhile(lambda pair: pair[0] == pair[1], zip(self.token_ids, token_ids[:-1], strict=False))
+        self.truncate(sum(1 for _ in agreeing))
+        return self.length
 
     def close(self) -> None:
         """Give the cells back; closing twice is fine."""
@@ -91,6 +114,7 @@ class TokenSequence:
             raise ContextError(f"{self.length + n} tokens exceed the available context size of {self._engine.n_ctx}")
 
     def _step(self, ids: NDArray[np.int32], outputs: OutputRows, copy: bool = True) -> Logits:
+        self._token_ids[self.length :] = ids.tolist()
         logits = self._engine.forward(Rows.of(self.id, ids, self.length), outputs, copy)
         self.length += len(ids)
         return logits
