@@ -23,6 +23,7 @@ from minfer_models.offload import Layers
 from minfer_models.placing import Request, place_model
 from minfer_models.sampling import Constraint, Sampler, SamplingParams, SamplingSettings, sampling_params
 from minfer_models.settings import Settings
+from minfer_models.stops import stop_strings
 from minfer_models.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -52,19 +53,21 @@ class LLM:
         prompt: str | Sequence[int],
         *,
         max_tokens: int | None = None,
+        stop: str | Sequence[str] | None = None,
         constraint: Constraint | None = None,
         **sampling: Unpack[SamplingSettings],
     ) -> Generation:
         """Continue `prompt`, text or token ids; an iterable of pieces of text.
 
-        Text is taken as plain text: characters that look like a special token stay characters. `sampling` are fields
-        of SamplingParams; without a `temperature` it is 0, which takes the most likely token. `constraint` says before
-        every token which ones may come. Raises ContextError when the prompt doesn't fit, SamplingError for a setting
-        that is unknown or out of range.
+        Text is taken as plain text: characters that look like a special token stay characters. The text ends where a
+        `stop` string begins, which is literal and may lie across tokens. `sampling` are fields of SamplingParams;
+        without a `temperature` it is 0, which takes the most likely token. `constraint` says before every token which
+        ones may come. Raises ContextError when the prompt doesn't fit, SamplingError for a setting that is unknown or
+        out of range, StopError for a stop string that is none.
         """
         ids = self.tokenizer.encode(prompt, add_bos=None) if isinstance(prompt, str) else list(prompt)
         sampler = self.sampler(sampling_params(**{"temperature": 0.0, **sampling}), ids, constraint)
-        return Generation(self.engine, self.tokenizer, ids, sampler, max_tokens)
+        return Generation(self.engine, self.tokenizer, ids, sampler, max_tokens, stop_strings(stop))
 
     def sampler(
         self, params: SamplingParams, prompt: Sequence[int] = (), constraint: Constraint | None = None

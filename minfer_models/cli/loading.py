@@ -36,6 +36,15 @@ def load_shown(model: str, progress: Progress, **options: Any) -> LLM:
     )
 
 
+def plan_forwards(llm: LLM, n_tokens: int, progress: Progress) -> None:
+    """Plan what the prompt needs before its time is taken: a plan is made once per process and is no part of a rate."""
+    engine = llm.engine
+    for rows in dict.fromkeys(min(n_tokens - start, engine.chunk) for start in range(0, n_tokens, engine.chunk)):
+        progress.show(f"planning a forward of {rows} tokens")
+        engine.lowered(engine.params(rows))
+    progress.show(f"reading the prompt, {n_tokens} tokens")
+
+
 def device_options(device: str | None, layers: str | None, mebibytes: int | None) -> dict[str, Any]:
     """The options of a device as `minfer_models.load` takes them; raises OffloadError for layers that are no number."""
     from minfer_models.offload import parse_layers

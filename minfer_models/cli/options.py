@@ -55,6 +55,10 @@ GpuMemory: TypeAlias = Annotated[
 FusionsOff: TypeAlias = Annotated[
     str, typer.Option("--fusions-off", metavar="A,B", help="Fusions to leave out, by name.")
 ]
+StopStrings: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--stop", metavar="TEXT", help="End before TEXT, taken literally: \\n is no newline. Repeatable."),
+]
 OutputFile: TypeAlias = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to this file, whole or not at all.")
 ]
@@ -63,3 +67,9 @@ OutputFile: TypeAlias = Annotated[
 def names(text: str) -> list[str]:
     """The names in a list with commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def check_stops(stops: list[str] | None) -> None:
+    """Raise BadParameter for an empty stop string."""
+    if stops is not None and "" in stops:
+        raise typer.BadParameter("--stop is empty: it would end every text at once")

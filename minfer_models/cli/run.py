@@ -20,17 +20,17 @@ from minfer_models.cli.options import (
     KvCells,
     KvType,
     ModelName,
+    StopStrings,
     Threads,
     ThreadsFixed,
+    check_stops,
     names,
 )
 from minfer_models.cli.sampling_options import check_sampling, takes_sampling
 from minfer_models.settings import without_blas_threads
 
 if TYPE_CHECKING:
-    from minfer_models.cli.progress import Progress
     from minfer_models.generation import Generation
-    from minfer_models.llm import LLM
 
 
 @takes_sampling
@@ -44,6 +44,7 @@ def run(
     n: Annotated[
         int, typer.Option("-n", "--max-tokens", help="Tokens to generate; -1: no limit but the context.")
     ] = 256,
+    stop: StopStrings = None,
     *,
     sampling: dict[str, Any],
     device: DeviceName = None,
@@ -73,11 +74,13 @@ def run(
     if device in (None, "auto", "cpu"):
         without_blas_threads()
     check_sampling(sampling)
+    check_stops(stop)
     text = _read_prompt(prompt, file)
 
-    from minfer_models.cli.loading import device_options, load_shown
+    from minfer_models.cli.loading import device_options, load_shown, plan_forwards
     from minfer_models.cli.progress import progress
     from minfer_models.cli.settings_view import steps_by_threads
+    from minfer_models.cli.telling import full_context, result, summary
 
     with progress() as shown:
         options = {
@@ -88,9 +91,9 @@ def run(
             "fusions_off": names(fusions_off),
         }
         with load_shown(model, shown, **device_options(device, gpu_layers, gpu_mem), **options) as llm:
-            request = {"max_tokens": None if n == -1 else n, **sampling}
+            request = {"max_tokens": None if n == -1 else n, "stop": stop, **sampling}
             generation = llm.chat(_messages(text, system), **request) if chat else llm.generate(text, **request)
-            _plan_forwards(llm, generation.usage.prompt_tokens, shown)
+            plan_forwards(llm, generation.usage.prompt_tokens, shown)
             walked = steps_by_threads(llm)
             out = _Collected(None if as_json else _stdout_writer(), shown.stop)
             interrupted = _consume(generation, out)
@@ -99,23 +102,13 @@ def run(
             reason = "interrupted" if interrupted else generation.finish_reason
             out.end_line()
             if as_json:
-                typer.echo(json.dumps(_result(llm, generation, out.text, reason, sampling, steps)))
+                typer.echo(json.dumps(result(llm, generation, out.text, reason, sampling, steps)))
             else:
-                typer.echo(_summary(llm, generation, reason, sampling["temperature"], steps), err=True)
-            if reason == "length" and (full := _full_context(llm, generation, n)):
+                typer.echo(summary(llm, generation, reason, sampling["temperature"], steps), err=True)
+            if reason == "length" and (full := full_context(llm, generation, n)):
                 typer.echo(full, err=True)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
-
-
-def _full_context(llm: LLM, generation: Generation, n: int) -> str | None:
-    """What to say when the context's end came before the limit that was asked for."""
-    usage, n_ctx = generation.usage, llm.engine.n_ctx
-    if usage.completion_tokens == n or usage.prompt_tokens + usage.completion_tokens < n_ctx:
-        return None
-    most = llm.engine.model.config.n_ctx_train
-    more = f"; -c takes up to {most}" if n_ctx < most else ", the most that this model takes"
-    return f"minfer: context full: {n_ctx} tokens{more}"
 
 
 def _messages(text: str, system: str | None) -> list[dict[str, str]]:
@@ -144,15 +137,6 @@ class _Collected:
         self._first()
         if self._write is not None and not self.text.endswith("\n"):
             self._write("\n")
-
-
-def _plan_forwards(llm: LLM, n_tokens: int, shown: Progress) -> None:
-    """Plan what the prompt needs before its time is taken: a plan is made once per process and is no part of a rate."""
-    engine = llm.engine
-    for rows in dict.fromkeys(min(n_tokens - start, engine.chunk) for start in range(0, n_tokens, engine.chunk)):
-        shown.show(f"planning a forward of {rows} tokens")
-        engine.lowered(engine.params(rows))
-    shown.show(f"reading the prompt, {n_tokens} tokens")
 
 
 def _consume(generation: Generation, out: _Collected) -> bool:
@@ -187,67 +171,3 @@ def _read_prompt(prompt: str | None, file: Path | None) -> str:
     except UnicodeDecodeError as error:
         origin = "stdin" if file is None else str(file)
         raise ValueError(f"{origin}: the prompt isn't UTF-8: {error.reason} at byte {error.start}") from None
-
-
-def _summary(llm: LLM, generation: Generation, reason: str | None, temp: float, steps: dict[int, int]) -> str:
-    usage = generation.usage
-    parts = [
-        f"prefill {_tokens(usage.prompt_tokens)}, {usage.prefill_rate:.1f} tok/s",
-        # the first token comes from the prefill: alone it has no rate
-        f"decode {_tokens(usage.completion_tokens)}"
-        + (f", {usage.decode_rate:.1f} tok/s" if usage.completion_tokens > 1 else ""),
-        f"finish {reason}",
-        f"kv {llm.engine.options.kv_type}",
-        f"device {llm.engine.options.device_name}",
-        *_fewer_threads(llm, steps),
-        *([f"seed {generation.seed}"] if temp > 0 else []),
-    ]
-    return f"[{' | '.join(parts)}]"
-
-
-def _fewer_threads(llm: LLM, steps: dict[int, int]) -> list[str]:
-    """How the steps were shared out, when other processes kept cores busy."""
-    if llm.cpu is None or not steps.keys() - {llm.cpu.n_threads}:
-        return []
-    return ["busy cores: " + ", ".join(f"{_steps(n)} on {_threads(t)}" for t, n in steps.items())]
-
-
-def _steps(count: int) -> str:
-    return "1 step" if count == 1 else f"{count} steps"
-
-
-def _threads(count: int) -> str:
-    return "1 thread" if count == 1 else f"{count} threads"
-
-
-def _tokens(count: int) -> str:
-    return "1 token" if count == 1 else f"{count} tokens"
-
-
-def _result(
-    llm: LLM,
-    generation: Generation,
-    text: str,
-    reason: str | None,
-    sampling: dict[str, Any],
-    steps: dict[int, int],
-) -> dict[str, Any]:
-    from minfer_models.cli.settings_view import settings_of
-
-    usage = generation.usage
-    return {
-        "model": llm.engine.model.file.path.name,
-        "text": text,
-        "token_ids": generation.token_ids,
-        "finish_reason": reason,
-        "usage": {
-            "prompt_tokens": usage.prompt_tokens,
-            "completion_tokens": usage.completion_tokens,
-            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        },
-        "seed": generation.seed,
-        "rates": {"prefill": usage.prefill_rate, "decode": usage.decode_rate if usage.completion_tokens > 1 else None},
-        "seconds": {"prefill": usage.prefill_seconds, "decode": usage.decode_seconds},
-        "steps_by_threads": {str(threads): n for threads, n in steps.items()},
-        "settings": settings_of(llm) | {k: v for k, v in sampling.items() if k != "seed"},
-    }

@@ -10,6 +10,9 @@ from minfer_models.tokenizer import metadata_from_hf
 from minfer_models.tokenizer.bytelevel import BYTE_TO_CHAR
 from minfer_models.tokenizer.vocab import MERGES_KEY, MODEL_KEY, TOKENS_KEY, TYPES_KEY, TokenType
 
+END_OF_TEXT = 256
+"""The end of a generation in a byte vocabulary."""
+
 
 def byte_vocabulary(n_vocab: int = 258) -> dict[str, Any]:
     """A vocabulary of single bytes: id = byte, `<|endoftext|>` (the EOS), two NULs, then unused ids up to `n_vocab`."""
@@ -28,7 +31,7 @@ def byte_vocabulary(n_vocab: int = 258) -> dict[str, Any]:
         TYPES_KEY: [normal] * 256 + [int(TokenType.CONTROL), normal] + [unused] * n_unused,
         # One merge that text hardly meets: a list without elements has no element type to write.
         MERGES_KEY: [f"{nul} {nul}"],
-        "tokenizer.ggml.eos_token_id": 256,
+        "tokenizer.ggml.eos_token_id": END_OF_TEXT,
     }
 
 

@@ -92,6 +92,13 @@ def test_the_prompt_comes_literally_from_an_argument_a_file_or_stdin(tiny: Path,
     assert len({tuple(c.json()["token_ids"]) for c in calls}) == 1
 
 
+def test_a_stop_string_ends_the_text_before_it(tiny: Path) -> None:
+    plain = minfer("run", tiny, "-p", PROMPT, "-n", 24, "--json").json()
+    (first, second), rest = plain["text"][5:7], plain["text"]
+    stopped = minfer("run", tiny, "-p", PROMPT, "-n", 24, "--json", "--stop", "\\n", "--stop", first + second).json()
+    assert (stopped["text"], stopped["finish_reason"]) == (rest[: rest.index(first + second)], "stop")
+
+
 def test_chat_puts_the_message_into_the_model_s_template(tiny: Path) -> None:
     usage = minfer("run", tiny, "-p", "hi", "-n", 2, "--json", "--chat").json()["usage"]
     assert usage["prompt_tokens"] == len("[user]hi\n>")
@@ -178,6 +185,7 @@ def test_a_setting_out_of_range_is_one_line(tiny: Path, arguments: list[str], me
         (["--top-k", "-3"], "--top-k is -3; it must be at least 0 (0: off)"),
         (["--top-p", "1.5"], "--top-p is 1.5; it must be between 0 and 1"),
         (["--min-p", "2"], "--min-p is 2.0; it must be between 0 and 1"),
+        (["--stop", "x", "--stop", ""], "--stop is empty: it would end every text at once"),
         (["--seed", "-2"], "--seed is -2; it must be between 0 and 2^64-1, or -1 (random)"),
     ],
 )
