@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 class LLM:
     """A loaded model. Close it (or use `with`) to stop its threads."""
 
-    def __init__(self, engine: Engine, tokenizer: Tokenizer) -> None:
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, template: ChatTemplate | None = None) -> None:
         self.engine = engine
         self.tokenizer = tokenizer
+        self._template = template
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -82,19 +83,31 @@ class LLM:
             constraint=constraint,
         )
 
-    def chat(self, messages: Sequence[Mapping[str, Any]], **settings: Any) -> Generation:
-        """Answer a conversation through the model's own chat template; `settings` as in `generate`.
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        template_arguments: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Generation:
+        """Answer a conversation through the model's chat template; `settings` as in `generate`.
 
-        Raises ChatTemplateError when the model has no template or the template refuses the messages.
+        tools: JSON schemas of functions. template_arguments: further variables of the template, `enable_thinking` for
+        one. Raises ChatTemplateError when there is no template, it refuses the messages, or it has no such arguments.
         """
-        return self.generate(self.chat_template().encode(self.tokenizer, messages), **settings)
+        template, arguments = self.chat_template(), template_arguments or {}
+        template.require_arguments(arguments, tools=bool(tools))
+        return self.generate(template.encode(self.tokenizer, messages, tools=tools, **arguments), **settings)
 
     def chat_template(self) -> ChatTemplate:
-        """The model's template."""
-        # jinja2 is a tenth of a warm start, and most runs don't chat
-        from minfer_models.chat import ChatTemplate
+        """The model's template, or what `load` was given; made once. Raises ChatTemplateError when it can't be used."""
+        if self._template is None:
+            # jinja2 is a tenth of a warm start, and most runs don't chat
+            from minfer_models.chat import ChatTemplate
 
-        return ChatTemplate.from_metadata(self.metadata)
+            self._template = ChatTemplate.from_metadata(self.metadata)
+        return self._template
 
     def logits(self, tokens: Sequence[int]) -> Logits:
         """The logits behind every token: float32 `[n_tokens, n_vocab]`."""
@@ -137,6 +150,8 @@ def load(
     budget: int | None = None,
     settings: Settings | None = None,
     backends: Sequence[Backend] | None = None,
+    for_chat: bool = False,
+    chat_template: str | Path | None = None,
     on_weight: Callable[[str, int], None] | None = None,
     on_compile: Callable[[str, int, int], None] | None = None,
     on_device: Callable[[str], None] | None = None,
@@ -149,11 +164,13 @@ def load(
     "cuda", "cuda:1", "torch:mps", "numpy" or a plug-in's name; a GPU runs `gpu_layers` blocks (None: all, "auto": as
     many as fit) in at most `gpu_mem` MiB, replays captured steps unless `capture` is False and copies without waiting
     unless `async_copies` is. `devices` says by backends which runs what, instead of `device`; `backends` replaces the
-    ones that it names. `on_weight` and `on_compile` report progress, `on_device` hears the device and the plan in a
-    line each.
+    ones that it names. `for_chat` has the chat template looked at before any weight is taken in, and refused if it
+    can't hold a chat; `chat_template` is another one: a file, the name of one of the model's, or a template's text.
+    `on_weight` and `on_compile` report progress, `on_device` hears the device and the plan in a line each.
 
     Raises LocateError when nothing is found, GGUFError for a file that can't be run, EngineError for options out of
-    range, BudgetError when it doesn't fit, PluginError for a plug-in that the settings name and that isn't there.
+    range, ChatTemplateError for a template that can't be used, BudgetError when it doesn't fit, PluginError for a
+    plug-in that the settings name and that isn't there.
     """
     settings = settings or Settings.from_env()
     enable(settings.plugins)
@@ -172,6 +189,7 @@ def load(
     opened = Model.open(locate(model, settings))
     made: list[Backend] = []
     try:
+        template = _chat_template(opened, chat_template) if for_chat or chat_template is not None else None
         placed = place_model(opened, options, settings, request, backends, on_compile)
         made += placed.backends
         _expect_weights(made, opened, budget)
@@ -191,7 +209,7 @@ def load(
     engine = Engine(opened, made, placed.options, probe, take_in)
     try:
         placed.check(engine.resources)
-        llm = LLM(engine, tokenizer.result())
+        llm = LLM(engine, tokenizer.result(), template)
     except BaseException:
         engine.close()
         raise
@@ -199,6 +217,12 @@ def load(
         for line in placed.lines(engine):
             on_device(line)
     return llm
+
+
+def _chat_template(model: Model, given: str | Path | None) -> ChatTemplate:
+    from minfer_models.chat import ChatTemplate
+
+    return ChatTemplate.from_metadata(model.file.metadata, given=given)
 
 
 def _expect_weights(backends: Sequence[Backend], model: Model, budget: int | None) -> None:

@@ -32,6 +32,12 @@ class ChatCodeGenerator(CodeGenerator):
         self.environment.template_size = _size(node)  # type: ignore[attr-defined]
         super().visit_Template(node, frame)
 
+    def enter_frame(self, frame: Frame) -> None:
+        """Tells the environment which names the template takes from outside."""
+        super().enter_frame(frame)
+        read = {name for action, name in frame.symbols.loads.values() if action == "resolve" and name is not None}
+        self.environment.outside_names |= read  # type: ignore[attr-defined]
+
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
         """jinja2's own helper would lose the operands' origins."""
         self.write("environment.concat(map(environment.finalize, (")

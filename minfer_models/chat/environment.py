@@ -29,6 +29,7 @@ from minfer_models.chat.budget import (
     check_width,
 )
 from minfer_models.chat.codegen import ChatCodeGenerator
+from minfer_models.chat.errors import ChatTemplateError
 from minfer_models.chat.filters import chat_filters
 from minfer_models.chat.traced import TracedStr, by_template, concat, has_user_text, sealed
 
@@ -95,6 +96,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     code_generator_class = ChatCodeGenerator
     intercepted_binops = frozenset({"+", "-", "%", "*", "**"})
     template_size = 0
+    outside_names: frozenset[str] = frozenset()
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         super().__init__(
@@ -116,7 +118,10 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     @contextmanager
     def rendering(self) -> Iterator[None]:
-        """One rendering, with a budget of its own."""
+        """One rendering, with a budget of its own unless it is one of several that share an open one."""
+        if self._budget.get(None) is not None:
+            yield
+            return
         token = self._budget.set(Budget())
         try:
             yield
@@ -235,7 +240,7 @@ def _raise_exception(message: object) -> NoReturn:
 def variables(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values as a template sees them: JSON data only, all text marked as from outside.
 
-    Raises TypeError naming the place for anything else.
+    Raises ChatTemplateError naming the place for anything else.
     """
     return {name: traced(value, name) for name, value in values.items()}
 
@@ -250,4 +255,4 @@ def traced(value: Any, place: str) -> Any:
         return {traced(key, f"a key of {place}"): traced(item, f"{place}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [traced(item, f"{place}[{i}]") for i, item in enumerate(value)]
-    raise TypeError(f"{place} is a {type(value).__name__}; a template takes JSON data only")
+    raise ChatTemplateError(f"{place} is a {type(value).__name__}; a template takes JSON data only")

@@ -7,24 +7,32 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from minfer_models.chat.content import ContentRules, joined_parts, text_parts
 from minfer_models.chat.environment import traced
 from minfer_models.chat.errors import ChatTemplateError
+from minfer_models.chat.traced import TracedStr
 
 # A role of this form cannot hold a marker, and some templates build markers around it: '<|' + role + '|>'.
 _PLAIN_ROLE = re.compile(r"[A-Za-z0-9_-]{1,64}")
+REASONING = ("reasoning_content", "thinking", "reasoning")
+"""Names of an answer's reasoning in a message, the one that most templates read first."""
 
 
-def prepared(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def prepared(messages: Sequence[Mapping[str, Any]], rules: ContentRules | None = None) -> list[dict[str, Any]]:
     """A copy for the template: text marked as the user's, tool call arguments parsed from JSON into objects.
 
-    Raises ChatTemplateError naming the message that has no role, or arguments that are no JSON object.
+    As `transformers` does, keys whose value is null are left out, and reasoning is there under all of its names.
+    rules: how this template takes content; None hands it on as it is.
+
+    Raises ChatTemplateError naming the message that has no role, arguments that are no JSON object, or content that
+    the template cannot take.
     """
     if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence):
         raise ChatTemplateError(f"messages is a {type(messages).__name__}, not a list of messages")
-    return [_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+    return [_message(message, f"messages[{i}]", rules) for i, message in enumerate(messages)]
 
 
-def _message(message: Mapping[str, Any], place: str) -> dict[str, Any]:
+def _message(message: Mapping[str, Any], place: str, rules: ContentRules | None) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise ChatTemplateError(f"{place} is a {type(message).__name__}, not a message with role and content")
     role = message.get("role")
@@ -33,9 +41,32 @@ def _message(message: Mapping[str, Any], place: str) -> dict[str, Any]:
     copy = traced(message, place)
     if _PLAIN_ROLE.fullmatch(role):
         copy["role"] = role
+    if rules is not None:
+        copy = _with_content(copy, role, place, rules)
+        copy = _with_reasoning(copy)
     for i, call in enumerate(copy.get("tool_calls") or ()):
         _parse_arguments(call, f"{place}.tool_calls[{i}]")
     return copy
+
+
+def _with_content(message: dict[str, Any], role: str, place: str, rules: ContentRules) -> dict[str, Any]:
+    """Content as the template takes it; other keys that are null are left out."""
+    content = message.get("content")
+    if content is None and role == "assistant" and rules.null != "absent":
+        message["content"] = None if rules.null == "null" else TracedStr("")
+        return {key: value for key, value in message.items() if value is not None or key == "content"}
+    if isinstance(content, list) and not rules.takes(role, parts=True):
+        message["content"] = TracedStr(joined_parts(content, f"{place}.content"))
+    elif isinstance(content, str) and not rules.takes(role, parts=False) and rules.takes(role, parts=True):
+        message["content"] = [{**part, "text": content} for part in text_parts("")]
+    return {key: value for key, value in message.items() if value is not None}
+
+
+def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
+    reasoning = next((message[name] for name in REASONING if message.get(name) is not None), None)
+    if reasoning is None:
+        return message
+    return {"thinking": reasoning, **message, "reasoning_content": reasoning}
 
 
 def _parse_arguments(call: Any, place: str) -> None:
@@ -53,8 +84,10 @@ def _arguments(value: Any, place: str) -> dict[str, Any]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except json.JSONDecodeError as error:
+        except ValueError as error:
             raise ChatTemplateError(f"{place} is not JSON ({error}): {value!r}") from None
+        except RecursionError:
+            raise ChatTemplateError(f"{place} is JSON nested too deep: {len(value)} characters") from None
     if not isinstance(value, dict):
         raise ChatTemplateError(f"{place} is {value!r}, not a JSON object")
     return traced(value, place)

@@ -2,84 +2,155 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
+from pathlib import Path
 from typing import Any, Final
 
-import jinja2
-
-from minfer_models.chat.environment import ChatEnvironment, TemplateRefusalError, variables
+from minfer_models.chat.compiled import CompiledTemplate
+from minfer_models.chat.content import ContentRules
+from minfer_models.chat.continuing import cut_behind_final, with_mark
+from minfer_models.chat.environment import variables
 from minfer_models.chat.errors import ChatTemplateError
 from minfer_models.chat.messages import prepared
+from minfer_models.chat.sources import CHATML_MARKERS, DEFAULT, TEMPLATE_KEY, TOOL_USE, Origin, TemplateSources
 from minfer_models.chat.traced import TracedStr
+from minfer_models.chat.trial import require_usable
 from minfer_models.tokenizer import Tokenizer
 from minfer_models.tokenizer.vocab import TOKENS_KEY, token_id
 
-TEMPLATE_KEY: Final = "tokenizer.chat_template"
-_ROLES = {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad"}
+log = logging.getLogger(__name__)
+
+_ROLES: Final = {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad"}
+_GIVEN_BY_US: Final = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
 
 
 class ChatTemplate:
-    """A compiled template. Rendering equals `transformers`' `apply_chat_template` on the same JSON data."""
+    """A compiled template. Rendering equals `transformers`' `apply_chat_template` on the same JSON data.
+
+    `origin` says whose it is: the "model"'s, "given" by the caller, or "chatml" where the model has none.
+    """
 
     def __init__(
-        self, source: str, special_tokens: Mapping[str, str], clock: Callable[[], datetime] = datetime.now
+        self,
+        source: str | Mapping[str, str],
+        special_tokens: Mapping[str, str],
+        clock: Callable[[], datetime] = datetime.now,
+        origin: Origin = "given",
     ) -> None:
-        """special_tokens: variables such as `bos_token`. Raises ChatTemplateError when the source does not parse."""
-        self.source = source
-        self._special_tokens = dict(special_tokens)
-        try:
-            self._environment = ChatEnvironment(clock)
-            self._template = self._environment.from_string(source)
-        except jinja2.TemplateSyntaxError as error:
-            where = f"at its line {error.lineno}"
-            raise ChatTemplateError(f"the chat template does not parse {where}: {error.message}") from error
-        except Exception as error:
-            raise ChatTemplateError(f"the chat template does not compile: {_words(error)}") from error
+        """source: the template, or several by name, of which `default` and `tool_use` are chosen by themselves.
+
+        special_tokens: variables such as `bos_token`. Raises ChatTemplateError when the source does not parse, or holds
+        a construct that can never render.
+        """
+        self.sources = {DEFAULT: source} if isinstance(source, str) else dict(source)
+        self.origin: Origin = origin
+        self._special_tokens, self._clock = dict(special_tokens), clock
+        self._compiled: dict[str, CompiledTemplate] = {}
+        self._rules: dict[str, ContentRules] = {}
+        for name in {DEFAULT, TOOL_USE} & self.sources.keys() or self.sources:
+            self._named(name)
 
     @classmethod
-    def from_metadata(cls, meta: Mapping[str, object], clock: Callable[[], datetime] = datetime.now) -> ChatTemplate:
-        """The template of GGUF metadata. Raises ChatTemplateError when there is none or it does not parse."""
-        source = meta.get(TEMPLATE_KEY)
-        if source is None:
-            raise ChatTemplateError(f"this model has no chat template ({TEMPLATE_KEY}): give it a plain prompt")
-        if not isinstance(source, str):
-            raise ChatTemplateError(f"{TEMPLATE_KEY} is a {type(source).__name__}, not a template")
-        return cls(source, _special_tokens(meta), clock)
+    def from_metadata(
+        cls,
+        meta: Mapping[str, object],
+        clock: Callable[[], datetime] = datetime.now,
+        given: str | Path | None = None,
+    ) -> ChatTemplate:
+        """The template of GGUF metadata, or `given`: a file, the name of one of the model's, or a template's text.
+
+        Without any, ChatML where the vocabulary has its markers, with a warning. Small conversations are rendered
+        before anybody talks. Raises ChatTemplateError when there is none, it does not parse, or it cannot hold a chat.
+        """
+        sources = TemplateSources.of(meta, given)
+        template = cls(sources.texts, _special_tokens(meta), clock, sources.origin)
+        template.require_usable()
+        if sources.origin == "chatml":
+            markers = " ".join(CHATML_MARKERS)
+            log.warning("this model has no chat template (%s): ChatML is used (%s)", TEMPLATE_KEY, markers)
+        return template
+
+    @property
+    def source(self) -> str:
+        """The template that messages without tools go through."""
+        return self._named(self._choose(None, None)).source
+
+    @property
+    def announced(self) -> bool:
+        """Whether the model has no template of its own, which was said in a warning."""
+        return self.origin == "chatml"
+
+    def reads(self, tools: bool = False, template: str | None = None) -> frozenset[str]:
+        """The variables that the template asks for, `enable_thinking` for one."""
+        return self._named(self._choose(template, [] if tools else None)).reads
+
+    def require_usable(self) -> None:
+        """Raise ChatTemplateError when the template cannot hold a plain chat: see `trial`."""
+        name = self._choose(None, None)
+        compiled = self._named(name)
+        with compiled.one_budget():
+            require_usable(compiled.name, self.render)
+
+    def require_arguments(
+        self, arguments: Iterable[str] = (), tools: bool = False, template: str | None = None
+    ) -> None:
+        """Raise ChatTemplateError for arguments, or tools, that the template never looks at: they'd be lost."""
+        reads = self.reads(tools, template)
+        for name in arguments:
+            if name in _GIVEN_BY_US:
+                raise ChatTemplateError(f"{name} is no argument of a template: it is given with the messages")
+            if name not in reads:
+                known = ", ".join(sorted(reads - _GIVEN_BY_US - self._special_tokens.keys())) or "none"
+                raise ChatTemplateError(f"this model's chat template has no argument {name!r}; it reads {known}")
+        if tools and "tools" not in reads:
+            raise ChatTemplateError("this model's chat template takes no tools: the model would never see them")
 
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
-        add_generation_prompt: bool = True,
+        add_generation_prompt: bool | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        continue_final_message: bool = False,
+        template: str | None = None,
         **options: Any,
     ) -> str:
         """The prompt as text.
 
         messages: mappings with `role` and what else the template reads (`content`, `tool_calls`, ...).
+        add_generation_prompt: end with what starts an answer; None does unless the final message is continued.
+        continue_final_message: end with the final message's content, left open, instead of closing its turn.
+        tools: JSON schemas of functions. template: the name of one of several templates.
         options: further variables of the template, such as `enable_thinking`.
         Raises ChatTemplateError for what the template refuses or cannot do; it is never replaced by another.
         """
-        return self._traced(messages, add_generation_prompt, tools, documents, options).plain()
+        given = (add_generation_prompt, tools, documents, continue_final_message, template)
+        return self._traced(messages, *given, options).plain()
 
     def encode(
         self,
         tokenizer: Tokenizer,
         messages: Sequence[Mapping[str, Any]],
-        add_generation_prompt: bool = True,
+        add_generation_prompt: bool | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        continue_final_message: bool = False,
+        template: str | None = None,
         **options: Any,
     ) -> list[int]:
-        """The prompt as token ids; they decode to what `render` gives.
+        """The prompt as token ids; they decode to what `render` gives for the same arguments.
 
         Only markers that the template itself wrote become special tokens; the same characters inside messages, tools
         or options are plain text. BOS is added where the model asks for it and the template did not write it.
         Raises ChatTemplateError as `render`, TokenizerError for text the vocabulary cannot write.
         """
-        prompt = self._traced(messages, add_generation_prompt, tools, documents, options)
+        given = (add_generation_prompt, tools, documents, continue_final_message, template)
+        prompt = self._traced(messages, *given, options)
         ids = tokenizer.encode_segments(prompt.segments())
         if tokenizer.add_bos and tokenizer.bos is not None and ids[:1] != [tokenizer.bos]:
             return [tokenizer.bos, *ids]
@@ -88,44 +159,63 @@ class ChatTemplate:
     def _traced(
         self,
         messages: Sequence[Mapping[str, Any]],
-        add_generation_prompt: bool,
+        prompt: bool | None,
+        tools: Sequence[Mapping[str, Any]] | None,
+        documents: Sequence[Mapping[str, Any]] | None,
+        continued: bool,
+        template: str | None,
+        options: Mapping[str, Any],
+    ) -> TracedStr:
+        if continued and prompt:
+            raise ChatTemplateError(
+                "continue_final_message leaves the last turn open: no add_generation_prompt with it"
+            )
+        name = self._choose(template, tools)
+        copies = prepared(messages, self._rules_of(name))
+        if not continued:
+            return self._run(name, copies, prompt is not False, tools, documents, options)
+        marked = with_mark(copies)
+        return cut_behind_final(self._run(name, marked, False, tools, documents, options), copies[-1])
+
+    def _run(
+        self,
+        name: str,
+        messages: list[dict[str, Any]],
+        prompt: bool,
         tools: Sequence[Mapping[str, Any]] | None,
         documents: Sequence[Mapping[str, Any]] | None,
         options: Mapping[str, Any],
     ) -> TracedStr:
-        try:
-            values = variables({"tools": tools, "documents": documents, **options})
-            values |= {"messages": prepared(messages), "add_generation_prompt": add_generation_prompt}
-            with self._environment.rendering():
-                text = self._template.render(self._special_tokens, **values)
-        except ChatTemplateError:
-            raise
-        except TemplateRefusalError as error:
-            refusal = str(error)
-            raise ChatTemplateError(f"the chat template refuses these messages: {refusal}", refusal) from error
-        except Exception as error:
-            line = _template_line(error.__traceback__)
-            raise ChatTemplateError(f"the chat template failed{line}: {_words(error)}") from error
-        if not isinstance(text, TracedStr):
-            raise TypeError(f"the template rendered to {type(text).__name__}, so the origin of its text is unknown")
-        return text
+        values = variables({"tools": tools, "documents": documents, **options})
+        values |= {"messages": messages, "add_generation_prompt": prompt}
+        return self._named(name).run({**self._special_tokens, **values})
+
+    def _choose(self, template: str | None, tools: Sequence[Mapping[str, Any]] | None) -> str:
+        """The name of the template to use, as `transformers` chooses it."""
+        if template is not None:
+            chosen = template
+        else:
+            chosen = TOOL_USE if tools is not None and TOOL_USE in self.sources else DEFAULT
+        if chosen not in self.sources:
+            raise ChatTemplateError(f"there is no chat template {chosen!r}; this model has {', '.join(self.sources)}")
+        return chosen
+
+    def _named(self, name: str) -> CompiledTemplate:
+        if name not in self._compiled:
+            called = "the chat template" if len(self.sources) == 1 else f"the chat template {name!r}"
+            self._compiled[name] = CompiledTemplate(self.sources[name], self._clock, called)
+        return self._compiled[name]
+
+    def _rules_of(self, name: str) -> ContentRules:
+        if name not in self._rules:
+            self._rules[name] = ContentRules(functools.partial(self._trial, name))
+        return self._rules[name]
+
+    def _trial(self, name: str, messages: list[dict[str, Any]]) -> str:
+        return self._run(name, prepared(messages), True, None, None, {})
 
 
 def _special_tokens(meta: Mapping[str, object]) -> dict[str, str]:
     tokens: Any = meta.get(TOKENS_KEY, ())
     ids = {name: token_id(meta, role, len(tokens)) for role, name in _ROLES.items()}
     return {f"{name}_token": tokens[i] for name, i in ids.items() if i is not None}
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-def _template_line(traceback: TracebackType | None) -> str:
-    """Where in the template an error arose; jinja2 puts template lines into tracebacks as file `<template>`."""
-    line = None
-    while traceback is not None:
-        if traceback.tb_frame.f_code.co_filename == "<template>":
-            line = traceback.tb_lineno
-        traceback = traceback.tb_next
-    return "" if line is None else f" at its line {line}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from minfer_models.cli.chat_options import ChatArguments, ChatTemplateName, chat_arguments, chat_template_source
 from minfer_models.cli.command import INTERRUPTED
 from minfer_models.cli.options import (
     Context,
@@ -57,6 +58,8 @@ def run(
     fusions_off: FusionsOff = "",
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
     system: Annotated[str | None, typer.Option(help="The system message, with --chat.")] = None,
+    chat_template: ChatTemplateName = None,
+    chat_arg: ChatArguments = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
     ] = False,
@@ -69,12 +72,16 @@ def run(
         raise typer.BadParameter("give the prompt with -p TEXT, -p - (stdin) or --file FILE, one of them")
     if system is not None and not chat:
         raise typer.BadParameter("--system is a message of the chat template: it needs --chat")
+    for option, given in (("--chat-template", chat_template), ("--chat-arg", chat_arg)):
+        if given and not chat:
+            raise typer.BadParameter(f"{option} is about the chat template: it needs --chat")
     if n != -1 and n < 1:
         raise typer.BadParameter(f"-n is {n}, expected at least 1, or -1 for no limit")
     if device in (None, "auto", "cpu"):
         without_blas_threads()
     check_sampling(sampling)
     check_stops(stop)
+    arguments, source = chat_arguments(chat_arg), chat_template_source(chat_template)
     text = _read_prompt(prompt, file)
 
     from minfer_models.cli.loading import device_options, load_shown, plan_forwards
@@ -89,10 +96,15 @@ def run(
             "threads_fixed": threads_fixed or None,
             "kv": kv,
             "fusions_off": names(fusions_off),
+            "for_chat": chat,
+            "chat_template": source,
         }
         with load_shown(model, shown, **device_options(device, gpu_layers, gpu_mem), **options) as llm:
             request = {"max_tokens": None if n == -1 else n, "stop": stop, **sampling}
-            generation = llm.chat(_messages(text, system), **request) if chat else llm.generate(text, **request)
+            if chat:
+                generation = llm.chat(_messages(text, system), template_arguments=arguments, **request)
+            else:
+                generation = llm.generate(text, **request)
             plan_forwards(llm, generation.usage.prompt_tokens, shown)
             walked = steps_by_threads(llm)
             out = _Collected(None if as_json else _stdout_writer(), shown.stop)

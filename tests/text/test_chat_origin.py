@@ -177,7 +177,7 @@ def test_a_marker_around_a_role_is_the_templates() -> None:
 @given(content=st.text(alphabet="我想🦙éle\nH "))
 def test_no_construct_turns_user_text_into_template_text(content: str) -> None:
     template = ChatTemplate(CONSTRUCTS, {})
-    text = template._traced(said(content) + said("Hello"), True, None, None, {})
+    text = template._traced(said(content) + said("Hello"), True, None, None, False, None, {})
     assert text.plain() == "".join(part for part, _ in text.segments())
     for part, by_template in text.segments():
         assert not (by_template and set(part) & set("我想🦙é"))
