@@ -1,8 +1,8 @@
-"""Tokenizers from GGUF metadata: byte-level BPE, special tokens only where trusted, incremental decoding."""
+"""Tokenizers from GGUF metadata: special tokens only where trusted, decoding as ids arrive."""
 
-from minfer_models.tokenizer.bpe import Tokenizer
 from minfer_models.tokenizer.errors import TokenizerError
 from minfer_models.tokenizer.hf_metadata import metadata_from_hf
 from minfer_models.tokenizer.stream import StreamDecoder
+from minfer_models.tokenizer.tokenizer import Tokenizer
 
 __all__ = ["StreamDecoder", "Tokenizer", "TokenizerError", "metadata_from_hf"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_HEX_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+HEX_TOKEN: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def _byte_to_char() -> dict[int, str]:
@@ -33,5 +33,5 @@ def token_to_bytes(token: str) -> bytes:
 
 def hex_token_to_bytes(token: str) -> bytes:
     """The byte of a `<0xAB>` token (type BYTE); anything else is read as a byte-level token."""
-    match = _HEX_TOKEN.fullmatch(token)
+    match = HEX_TOKEN.fullmatch(token)
     return bytes([int(match[1], 16)]) if match else token_to_bytes(token)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import repeat
 from typing import Final
 
 import numpy as np
 
-from minfer_models.tokenizer.bytelevel import hex_token_to_bytes, token_to_bytes
 from minfer_models.tokenizer.errors import TokenizerError
 
 MODEL_KEY: Final = "tokenizer.ggml.model"
 TOKENS_KEY: Final = "tokenizer.ggml.tokens"
 TYPES_KEY: Final = "tokenizer.ggml.token_type"
 MERGES_KEY: Final = "tokenizer.ggml.merges"
+SCORES_KEY: Final = "tokenizer.ggml.scores"
+
+# SentencePiece writes a space as U+2581.
+SPACE_MARK: Final = "\u2581"
 
 # Texts that end a turn or a document in some model family. Files often name only one of theirs in the metadata.
 END_NAMES: Final = frozenset(
@@ -26,14 +28,17 @@ END_NAMES: Final = frozenset(
         "<|eot_id|>",
         "<|eom_id|>",
         "<|end_of_text|>",
+        "<|end_of_turn|>",
         "<|end|>",
         "<|return|>",
+        "<|call|>",
         "<end_of_turn>",
         "<end_of_utterance>",
         "<｜end▁of▁sentence｜>",
         "</s>",
         "<eos>",
         "<EOT>",
+        "_<EOT>",
         "[EOT]",
         "[EOS]",
     }
@@ -52,103 +57,81 @@ class TokenType(IntEnum):
     BYTE = 6
 
 
-# Nearly every token, told by a plain int: between two steps of a model everything runs with cold caches.
-_NORMAL = int(TokenType.NORMAL)
-_MATCHED_WHOLE = frozenset({TokenType.UNKNOWN, TokenType.CONTROL, TokenType.USER_DEFINED})
+MATCHED_WHOLE: Final = frozenset({TokenType.UNKNOWN, TokenType.CONTROL, TokenType.USER_DEFINED})
 
 
 @dataclass(frozen=True, slots=True)
 class Vocab:
-    """Checked token texts with their types; `merges` are pairs in rank order, none of which makes a special token.
-
-    `types` has one byte a token: its `TokenType`.
-    """
+    """Checked token texts with their types, one byte each: a `TokenType`."""
 
     tokens: list[str]
     types: bytes
-    merges: list[tuple[str, str]]
 
     @classmethod
     def from_metadata(cls, meta: Mapping[str, object]) -> Vocab:
-        """Raises TokenizerError for another tokenizer model, missing or contradictory arrays, or duplicate tokens."""
-        model = meta.get(MODEL_KEY)
-        if model != "gpt2":
-            raise TokenizerError(f"{MODEL_KEY} is {model!r}; only 'gpt2' (byte-level BPE) can be run")
-        tokens = _strings(meta, TOKENS_KEY)
-        stated = _strings(meta, MERGES_KEY)
-        merges = _pairs(stated)
-        ids = _unique_ids(tokens)
-        made = _Made(frozenset(stated))
-        types = bytearray(_types(meta, len(tokens)))
-        for name in END_NAMES & ids.keys():
-            # Some converters type an end token as ordinary text; one that merges can make really is ordinary.
-            if types[ids[name]] == TokenType.NORMAL and name not in made:
-                types[ids[name]] = TokenType.CONTROL
-        vocab = cls(tokens, bytes(types), merges)
-        return vocab._without_special_merges(made)
+        """Raises TokenizerError for missing or contradictory arrays, or duplicate tokens."""
+        tokens = strings(meta, TOKENS_KEY)
+        _check_unique(tokens)
+        return cls(tokens, bytes(_types(meta, len(tokens))))
 
-    def check_merges(self) -> None:
-        """Raise TokenizerError for the first merge of or to something that is no token.
+    def with_special_ends(self, made: Container[str]) -> Vocab:
+        """Known ends of a turn or document that are typed as text, made special.
 
-        Costs more than making a tokenizer, which refuses such merges too, without saying which: so ask afterwards.
+        Some converters type an end token as ordinary text; one that merges can make (`made`) really is ordinary.
         """
-        known = set(self.tokens)
-        for rank, (left, right) in enumerate(self.merges):
-            for lacking in (text for text in (left, right, left + right) if text not in known):
-                raise TokenizerError(f"{MERGES_KEY}[{rank}] is {left + ' ' + right!r}, but {lacking!r} is no token")
-
-    def _without_special_merges(self, made: _Made) -> Vocab:
-        barred = {text for text in self.tokens_of(*_MATCHED_WHOLE, TokenType.UNUSED) if text in made}
-        if not barred:
-            return self
-        kept = [(a, b) for a, b in self.merges if a not in barred and b not in barred and a + b not in barred]
-        return Vocab(self.tokens, self.types, kept)
+        normal = bytes([TokenType.NORMAL])
+        types = bytearray(self.types)
+        for i in map(self.tokens.index, END_NAMES.intersection(self.tokens)):
+            if types[i : i + 1] == normal and self.tokens[i] not in made:
+                types[i] = TokenType.CONTROL
+        return Vocab(self.tokens, bytes(types))
 
     def tokens_of(self, *types: TokenType) -> dict[str, int]:
         """Text to id for the tokens of these types; empty texts are left out."""
         found = np.flatnonzero(np.isin(np.frombuffer(self.types, np.uint8), types)).tolist()
         return {text: i for i in found if (text := self.tokens[i])}
 
-    def ordinary(self) -> dict[str, int]:
-        """Text to id of what plain text may become."""
-        return self.tokens_of(TokenType.NORMAL, TokenType.UNDEFINED, TokenType.BYTE)
-
     def special(self) -> dict[str, int]:
         """Text to id of what only a trusted marker may become."""
-        return self.tokens_of(*_MATCHED_WHOLE)
+        found = self.tokens_of(*MATCHED_WHOLE)
+        for text in self.spacing():
+            del found[text]
+        return found
 
-    def bytes_of(self, token_id: int) -> bytes:
-        """The output bytes of an id in range; an unused one has none."""
-        text, kind = self.tokens[token_id], self.types[token_id]
-        if kind == _NORMAL:
-            return token_to_bytes(text)
-        if kind == TokenType.UNUSED:
-            return b""
-        if kind in _MATCHED_WHOLE:
-            return text.encode()
-        return hex_token_to_bytes(text) if kind == TokenType.BYTE else token_to_bytes(text)
+    def spacing(self) -> dict[str, int]:
+        """Text to id of user-defined tokens that are nothing but white space: plain text becomes these too.
+
+        They are runs of spaces or line ends that a vocabulary has as whole tokens, and can forge nothing.
+        """
+        tokens = self.tokens_of(TokenType.USER_DEFINED)
+        return {text: i for text, i in tokens.items() if text.replace(SPACE_MARK, " ").isspace()}
 
     def end_ids(self) -> frozenset[int]:
         """Ids of special tokens whose text is a known end of turn or document."""
         return frozenset(i for text, i in self.special().items() if text in END_NAMES)
 
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """The texts that merges make, asked one by one: joining every pair would take longer."""
-
-    merges: frozenset[str]
-
-    def __contains__(self, text: str) -> bool:
-        return any(f"{text[:cut]} {text[cut:]}" in self.merges for cut in range(1, len(text)))
+    def decodable(self) -> int:
+        """One past the last id that stands for text: padded vocabularies end in unused ids."""
+        return len(self.types.rstrip(bytes([TokenType.UNUSED])))
 
 
 def token_id(meta: Mapping[str, object], role: str, n_vocab: int) -> int | None:
     """`tokenizer.ggml.<role>_token_id`, or None when absent. Raises TokenizerError when it is no id."""
     key = f"tokenizer.ggml.{role}_token_id"
     value = meta.get(key)
-    if value is None:
-        return None
+    return None if value is None else _id(key, value, n_vocab)
+
+
+def token_ids(meta: Mapping[str, object], role: str, n_vocab: int) -> list[int]:
+    """`tokenizer.ggml.<role>_token_ids`, an array, or [] when absent. Raises TokenizerError when one is no id."""
+    key = f"tokenizer.ggml.{role}_token_ids"
+    value = meta.get(key, [])
+    if isinstance(value, str) or not isinstance(value, np.ndarray | Sequence):
+        raise TokenizerError(f"{key} is a {type(value).__name__}, not an array of ids")
+    return [_id(f"{key}[{i}]", one, n_vocab) for i, one in enumerate(value)]
+
+
+def _id(key: str, value: object, n_vocab: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < n_vocab:
         raise TokenizerError(f"{key} is {value!r}, which is no id of a vocabulary of {n_vocab} tokens")
     return int(value)
@@ -162,7 +145,8 @@ def flag(meta: Mapping[str, object], key: str, default: bool) -> bool:
     return bool(value)
 
 
-def _strings(meta: Mapping[str, object], key: str) -> list[str]:
+def strings(meta: Mapping[str, object], key: str) -> list[str]:
+    """An array of strings. Raises TokenizerError when it is missing or something else."""
     value = meta.get(key)
     if value is None:
         raise TokenizerError(f"{key} is missing")
@@ -175,48 +159,36 @@ def _strings(meta: Mapping[str, object], key: str) -> list[str]:
     raise TokenizerError(f"{key}[{i}] is {text!r}, not a string")
 
 
-def _unique_ids(tokens: Sequence[str]) -> dict[str, int]:
+def numbers(meta: Mapping[str, object], key: str, n_tokens: int) -> list[int | float]:
+    """An array with a number for every token. Raises TokenizerError when it is missing or something else."""
+    value = meta.get(key)
+    if value is None:
+        raise TokenizerError(f"{key} is missing")
+    if not isinstance(value, np.ndarray | Sequence) or isinstance(value, str):
+        raise TokenizerError(f"{key} is a {type(value).__name__}, not an array of numbers")
+    if len(value) != n_tokens:
+        raise TokenizerError(f"{key} has {len(value)} entries for {n_tokens} tokens")
+    return value.tolist() if isinstance(value, np.ndarray) else list(value)
+
+
+def _check_unique(tokens: Sequence[str]) -> None:
     if not tokens:
         raise TokenizerError(f"{TOKENS_KEY} is empty")
-    ids = dict(zip(tokens, range(len(tokens)), strict=True))
-    if len(ids) == len(tokens):
-        return ids
-    ids.clear()
+    if len(set(tokens)) == len(tokens):
+        return
+    ids: dict[str, int] = {}
     for i, text in enumerate(tokens):
         first = ids.setdefault(text, i)
         if first != i and text:
             raise TokenizerError(f"{TOKENS_KEY}[{i}] repeats {text!r}, already id {first}")
-    return ids
 
 
 def _types(meta: Mapping[str, object], n_tokens: int) -> list[int]:
-    value = meta.get(TYPES_KEY)
-    if value is None:
+    if meta.get(TYPES_KEY) is None:
         return [int(TokenType.NORMAL)] * n_tokens
-    if not isinstance(value, np.ndarray | Sequence) or isinstance(value, str):
-        raise TokenizerError(f"{TYPES_KEY} is a {type(value).__name__}, not an array of integers")
-    if len(value) != n_tokens:
-        raise TokenizerError(f"{TYPES_KEY} has {len(value)} entries for {n_tokens} tokens")
-    types = value.tolist() if isinstance(value, np.ndarray) else list(value)
+    types = numbers(meta, TYPES_KEY, n_tokens)
     known = set(TokenType)
     for i, kind in enumerate(types if set(types) - known else ()):
         if kind not in known:
             raise TokenizerError(f"{TYPES_KEY}[{i}] is {kind!r}; known types are 0 to {max(known)}")
-    return types
-
-
-def _pairs(merges: list[str]) -> list[tuple[str, str]]:
-    """Every merge as its two tokens. All are cut at once: one by one, a vocabulary of 150,000 took 0.1 s."""
-    joined = "\n".join(merges)
-    cut = joined.replace("\n", " ").split(" ")
-    one_space_each = set(map(str.count, merges, repeat(" "))) == {1} and joined.count("\n") == len(merges) - 1
-    if one_space_each and all(cut):
-        return list(zip(cut[::2], cut[1::2], strict=True))
-    return [_pair(rank, merge) for rank, merge in enumerate(merges)]
-
-
-def _pair(rank: int, merge: str) -> tuple[str, str]:
-    left, space, right = merge.partition(" ")
-    if not (left and space and right) or " " in right:
-        raise TokenizerError(f"{MERGES_KEY}[{rank}] is {merge!r}, not two tokens around one space")
-    return left, right
+    return [int(kind) for kind in types]
