@@ -132,7 +132,7 @@ class Generation:
 
     def _pieces(self, sequence: TokenSequence) -> Iterator[str]:
         """The text up to a stop string, whole characters only."""
-        stream = self._tokenizer.stream()
+        stream = self._tokenizer.stream(continues=self._prompt != [self._tokenizer.bos])
         for token_id in self._tokens(sequence):
             if piece := self._stops.push(stream.push(token_id)):
                 yield piece

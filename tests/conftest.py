@@ -67,3 +67,9 @@ def qwen3_tokenizer() -> Path:
 def llama3_1_tokenizer() -> Path:
     """The folder with Llama 3.1's tokenizer.json and tokenizer_config.json."""
     return testdata.path("llama3_1-tokenizer")
+
+
+@pytest.fixture(scope="session")
+def mistral_tokenizer() -> Path:
+    """The folder with Mistral 7B's tokenizer.json and tokenizer_config.json: a SentencePiece vocabulary."""
+    return testdata.path("mistral-tokenizer")

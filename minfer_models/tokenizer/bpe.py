@@ -24,7 +24,7 @@ _NORMAL = int(TokenType.NORMAL)
 class ByteLevelBpe:
     """Plain text to ids and ids to bytes; `TextModel` of the tokenizer says what each part is for."""
 
-    opens_with_space = False
+    opening = None
     adds_eos = False
 
     def __init__(self, vocab: Vocab, merges: list[tuple[str, str]], pre: PreTokenizer, name: str) -> None:
@@ -68,10 +68,6 @@ class ByteLevelBpe:
         if kind in MATCHED_WHOLE:
             return text.encode()
         return hex_token_to_bytes(text) if kind == TokenType.BYTE else token_to_bytes(text)
-
-    def opening_bytes_of(self, token_id: int) -> bytes:
-        """The same: no space is put before a text."""
-        return self.bytes_of(token_id)
 
     def _composed(self, text: str) -> str:
         if self._composer is None or unicodedata.is_normalized("NFC", text):

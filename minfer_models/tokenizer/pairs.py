@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import Final
 
-# Up to here a piece is cut at every place; the cost grows with the square of its length. SentencePiece's own limit is 16.
+# Up to here a piece is cut at every place, which costs the square of its length. SentencePiece trains up to 16.
 _LONG: Final = 256
 
 

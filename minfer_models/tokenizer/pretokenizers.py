@@ -56,8 +56,8 @@ class PreTokenizer:
 _LLAMA3_NAMES = ("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2")
 _DIGIT_NAMES = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b")
 _KINDS: Final = {
-    ("qwen2",): PreTokenizer((_QWEN2,), composes=True),
-    ("deepseek-r1-qwen", "megrez", "kormo"): PreTokenizer((_QWEN2,)),
+    ("qwen2", "deepseek-r1-qwen"): PreTokenizer((_QWEN2,), composes=True),
+    ("megrez", "kormo"): PreTokenizer((_QWEN2,)),
     _LLAMA3_NAMES: PreTokenizer((_LLAMA3,), ignore_merges=True, adds_bos=True),
     ("smaug-bpe", "dbrx"): PreTokenizer((_LLAMA3,)),
     ("tekken",): PreTokenizer((_TEKKEN,), ignore_merges=True, adds_bos=True),

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 def join_by_score(text: str, scores: Mapping[str, float]) -> Iterator[str]:
     """The symbols of `text`: neighbours join while they make a piece, the highest score first, then the leftmost.
 
-    scores: by piece. A symbol that never joined is a character, which may be no piece. Takes n log n steps, and a
-    hundred times as long as ranked merges.
+    scores: by piece. A symbol that never joined is a character, which may be no piece. Takes n log n steps, each
+    slower than those of ranked merges.
     """
     # A symbol goes by its start; `end` and `before` are those of the symbol that starts there.
     end = list(range(1, len(text) + 1))

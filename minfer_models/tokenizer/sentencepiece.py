@@ -19,9 +19,9 @@ from minfer_models.tokenizer.bytelevel import HEX_TOKEN, NEVER_IN_UTF8
 from minfer_models.tokenizer.errors import TokenizerError
 from minfer_models.tokenizer.pairs import Halves, merges_by_score
 from minfer_models.tokenizer.scored import join_by_score
+from minfer_models.tokenizer.stream import Opening
 from minfer_models.tokenizer.utf8 import utf8
 from minfer_models.tokenizer.vocab import (
-    MATCHED_WHOLE,
     MODEL_KEY,
     SCORES_KEY,
     SPACE_MARK,
@@ -52,7 +52,7 @@ class SentencePieceBpe:
         """`prefix`: a space goes before a text. `remove_extra`: of spaces, one stays between words and none outside."""
         self.vocab = vocab
         self.pre = None
-        self.opens_with_space = prefix or remove_extra
+        self.opening = Opening(self._opening_bytes_of, remove_extra) if prefix or remove_extra else None
         self._prefix, self._remove_extra, self._unknown = prefix, remove_extra, unknown
         self._pieces = _pieces(vocab)
         self._bytes = _byte_ids(vocab)
@@ -98,8 +98,7 @@ class SentencePieceBpe:
             return bytes([_byte_of(token_id, text)])
         return text.encode() if kind == TokenType.CONTROL else text.replace(SPACE_MARK, " ").encode()
 
-    def opening_bytes_of(self, token_id: int) -> bytes:
-        """The same without the space that `encode` put before the text."""
+    def _opening_bytes_of(self, token_id: int) -> bytes:
         data = self.bytes_of(token_id)
         return data[1:] if self.vocab.tokens[token_id].startswith(SPACE_MARK) else data
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from minfer_models.tokenizer.bpe import ByteLevelBpe
 from minfer_models.tokenizer.errors import TokenizerError
 from minfer_models.tokenizer.sentencepiece import SentencePieceBpe
-from minfer_models.tokenizer.stream import StreamDecoder
+from minfer_models.tokenizer.stream import Opening, StreamDecoder
 from minfer_models.tokenizer.vocab import MODEL_KEY, TokenType, Vocab, flag, token_id, token_ids
 from minfer_models.tokenizer.whole import WholeTokens
 
@@ -41,7 +41,7 @@ class TextModel(Protocol):
     pre: str | None
     adds_bos: bool
     adds_eos: bool
-    opens_with_space: bool
+    opening: Opening | None  # what decoding a text from its start does to it
 
     def encode(self, text: str) -> list[int]:
         """The ids of a plain text that stands at the start or after a special token."""
@@ -49,10 +49,6 @@ class TextModel(Protocol):
 
     def bytes_of(self, token_id: int) -> bytes:
         """The output bytes of an id in range."""
-        ...
-
-    def opening_bytes_of(self, token_id: int) -> bytes:
-        """The output bytes of an id that is the first of a text, where `opens_with_space`."""
         ...
 
 
@@ -154,7 +150,7 @@ class Tokenizer:
         continues: the ids go on with a text; else the space that encoding puts before a text is taken off again.
         Raises TokenizerError for an id out of range.
         """
-        if self._model.opens_with_space and not continues:
+        if self._model.opening is not None and not continues:
             stream = self.stream(special)
             return "".join([*map(stream.push, ids), stream.flush()])
         bytes_of = self.token_bytes if special else self._visible_bytes
@@ -163,8 +159,7 @@ class Tokenizer:
     def stream(self, special: bool = True, continues: bool = False) -> StreamDecoder:
         """A decoder for ids as they arrive; its pieces join to what `decode` gives."""
         bytes_of = self.token_bytes if special else self._visible_bytes
-        opens = self._model.opens_with_space and not continues
-        return StreamDecoder(bytes_of, self._model.opening_bytes_of if opens else None)
+        return StreamDecoder(bytes_of, None if continues else self._model.opening)
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes an id adds to the output, b"" for an unused one. Raises TokenizerError when out of range."""

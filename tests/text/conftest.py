@@ -25,6 +25,12 @@ def llama_meta(llama3_1_tokenizer: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
+def mistral_meta(mistral_tokenizer: Path) -> dict[str, Any]:
+    config = read_json(mistral_tokenizer / "tokenizer_config.json")
+    return metadata_from_hf(read_json(mistral_tokenizer / "tokenizer.json"), config, "default")
+
+
+@pytest.fixture(scope="session")
 def smol_meta(smollm2: Path) -> dict[str, Any]:
     return dict(open_gguf(smollm2).metadata)
 
@@ -37,6 +43,11 @@ def qwen(qwen_meta: dict[str, Any]) -> Tokenizer:
 @pytest.fixture(scope="session")
 def llama(llama_meta: dict[str, Any]) -> Tokenizer:
     return Tokenizer.from_metadata(llama_meta)
+
+
+@pytest.fixture(scope="session")
+def mistral(mistral_meta: dict[str, Any]) -> Tokenizer:
+    return Tokenizer.from_metadata(mistral_meta)
 
 
 @pytest.fixture(scope="session")

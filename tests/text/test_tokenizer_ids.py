@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 import tokenizers
 from hypothesis import example, given, settings
-from text_samples import TEXT, gguf_metadata, read_json
-from tokenizers import models, pre_tokenizers
+from text_samples import TEXT, gguf_metadata, read_json, smollm_components
 
-from minfer_models.tokenizer import Tokenizer
+from minfer_models.tokenizer import Tokenizer, TokenizerError
 from minfer_models.tokenizer.pretokenizers import PRE_TOKENIZERS
 
 QWEN_IDS: dict[str, list[int]] = {
@@ -113,9 +112,8 @@ def test_names_for_the_same_pre_tokenizer(toy_meta: dict[str, Any], alias: str, 
 
 
 def hf_tokenizers(folder: Path) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
-    """tokenizer.json as it is, and without its added tokens; neither normalizes."""
+    """tokenizer.json as it is, and without its added tokens."""
     whole = read_json(folder / "tokenizer.json")
-    whole["normalizer"] = None
     plain: dict[str, Any] = {**whole, "added_tokens": [], "post_processor": None}
     return tokenizers.Tokenizer.from_str(json.dumps(whole)), tokenizers.Tokenizer.from_str(json.dumps(plain))
 
@@ -130,25 +128,26 @@ def hf_llama(llama3_1_tokenizer: Path) -> tuple[tokenizers.Tokenizer, tokenizers
     return hf_tokenizers(llama3_1_tokenizer)
 
 
-def assert_same_ids(ours: Tokenizer, hf: tuple[tokenizers.Tokenizer, tokenizers.Tokenizer], text: str) -> None:
-    # The files match 's without regard to case, so they also take U+017F for s; llama.cpp's expression does not.
-    text = text.replace("ſ", "s")
+def assert_same_ids(
+    ours: Tokenizer, hf: tuple[tokenizers.Tokenizer, tokenizers.Tokenizer], text: str, decoded: str
+) -> None:
     whole, plain = hf
     assert ours.encode(text, special=True) == whole.encode(text, add_special_tokens=False).ids
     assert ours.encode(text) == plain.encode(text, add_special_tokens=False).ids
-    assert ours.decode(ours.encode(text)) == text
-    assert ours.decode(ours.encode(text, special=True)) == text
+    assert ours.decode(ours.encode(text)) == decoded
+    assert ours.decode(ours.encode(text, special=True)) == decoded
 
 
 @settings(max_examples=150, deadline=None)
 @given(text=TEXT)
 @example("\u1100\u1161 e\u0301")
 @example("a'Should,a'shall,a'They,a'REst,a'Very,a'Man,a'LLama,a'Down")
+@example("'ſ 'K")
 @example("<|im_start|><|im_end|>\n<think></think>")
 def test_qwen_ids_are_those_of_tokenizer_json(
     qwen: Tokenizer, hf_qwen: tuple[tokenizers.Tokenizer, tokenizers.Tokenizer], text: str
 ) -> None:
-    assert_same_ids(qwen, hf_qwen, text)
+    assert_same_ids(qwen, hf_qwen, text, unicodedata.normalize("NFC", text))
 
 
 @settings(max_examples=150, deadline=None)
@@ -158,19 +157,13 @@ def test_qwen_ids_are_those_of_tokenizer_json(
 def test_llama_ids_are_those_of_tokenizer_json(
     llama: Tokenizer, hf_llama: tuple[tokenizers.Tokenizer, tokenizers.Tokenizer], text: str
 ) -> None:
-    assert_same_ids(llama, hf_llama, text)
+    assert_same_ids(llama, hf_llama, text, text)
 
 
 @pytest.fixture(scope="module", params=["smollm", "gpt-2"])
 def smol_pair(request: pytest.FixtureRequest, smol_meta: dict[str, Any]) -> tuple[Tokenizer, tokenizers.Tokenizer]:
-    """SmolLM2's vocabulary: ours, and the `tokenizers` components its own tokenizer.json names."""
-    tokens, types = smol_meta["tokenizer.ggml.tokens"], smol_meta["tokenizer.ggml.token_type"]
-    vocab = {text: i for i, text in enumerate(tokens) if types[i] == 1}
-    oracle = tokenizers.Tokenizer(models.BPE(vocab, [tuple(m.split(" ")) for m in smol_meta["tokenizer.ggml.merges"]]))
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    digits = [pre_tokenizers.Digits(individual_digits=True)] if request.param == "smollm" else []
-    oracle.pre_tokenizer = pre_tokenizers.Sequence([*digits, byte_level])
-    return Tokenizer.from_metadata({**smol_meta, "tokenizer.ggml.pre": request.param}), oracle
+    ours = Tokenizer.from_metadata({**smol_meta, "tokenizer.ggml.pre": request.param})
+    return ours, smollm_components(smol_meta, digits=request.param == "smollm")
 
 
 @settings(max_examples=150, deadline=None)
@@ -193,7 +186,20 @@ def test_our_reader_gives_the_same_tokenizer_as_gguf_py(smollm2: Path, smol: Tok
     assert (smol.n_vocab, smol.bos, smol.eos, smol.eog) == (theirs.n_vocab, theirs.bos, theirs.eos, theirs.eog)
 
 
-def test_text_is_not_normalized(qwen: Tokenizer) -> None:
-    text = "e\u0301"
-    assert unicodedata.normalize("NFC", text) != text
-    assert qwen.decode(qwen.encode(text)) == text
+@pytest.mark.parametrize(
+    ("pre", "back"), [("qwen2", "\u00e9"), ("deepseek-r1-qwen", "\u00e9"), ("llama-bpe", "e\u0301")]
+)
+def test_text_is_composed_where_the_makers_do_it(qwen_meta: dict[str, Any], pre: str, back: str) -> None:
+    tokenizer = Tokenizer.from_metadata({**qwen_meta, "tokenizer.ggml.pre": pre})
+    assert tokenizer.decode(tokenizer.encode("e\u0301")) == back
+    assert tokenizer.encode_segments([("e", True), ("\u0301", False)]) == tokenizer.encode("e\u0301")
+
+
+def test_a_mark_is_not_composed_with_a_special_token(qwen: Tokenizer) -> None:
+    ids = qwen.encode_segments([("<|im_start|>", True), ("\u0338x", False)])
+    assert ids == [151644, *qwen.encode("\u0338x")]
+
+
+def test_a_lone_surrogate_beside_a_mark_is_named(qwen: Tokenizer) -> None:
+    with pytest.raises(TokenizerError, match=r"U\+D800, at character 2"):
+        qwen.encode("e\u0301\ud800")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,22 @@ def test_an_unknown_pre_tokenizer_is_refused(toy_meta: dict[str, Any], pre: obje
         Tokenizer.from_metadata(toy_meta)
 
 
-@pytest.mark.parametrize("model", ["llama", "bert", "t5", None])
-def test_another_tokenizer_model_is_refused(toy_meta: dict[str, Any], model: object) -> None:
-    with pytest.raises(TokenizerError, match=rf"tokenizer\.ggml\.model is {model!r}.*gpt2"):
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        ("bert", "'bert' (WordPiece)"),
+        ("t5", "'t5' (SentencePiece Unigram)"),
+        ("unigram", "'unigram' (SentencePiece Unigram)"),
+        ("rwkv", "'rwkv' (RWKV World)"),
+        ("none", "'none' (no vocabulary)"),
+        ("new", "'new'"),
+        (None, "None"),
+        (["llama"], "['llama']"),
+    ],
+)
+def test_another_tokenizer_model_is_refused(toy_meta: dict[str, Any], model: object, named: str) -> None:
+    what = f"tokenizer.ggml.model is {named}; what can be run is 'gpt2' (byte-level BPE) and 'llama'"
+    with pytest.raises(TokenizerError, match=re.escape(what)):
         Tokenizer.from_metadata({**toy_meta, "tokenizer.ggml.model": model})
 
 

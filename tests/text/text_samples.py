@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import tokenizers
 from hypothesis import strategies as st
+from tokenizers import models, pre_tokenizers
 
 from minfer_models.tokenizer.bytelevel import BYTE_TO_CHAR
 
@@ -32,6 +34,17 @@ def gguf_metadata(path: Path) -> dict[str, object]:
     """The tokenizer's metadata as gguf-py reads it."""
     fields = gguf.GGUFReader(path).fields
     return {name: field.contents() for name, field in fields.items() if name.startswith("tokenizer.")}
+
+
+def smollm_components(meta: dict[str, Any], digits: bool = True) -> tokenizers.Tokenizer:
+    """SmolLM2's vocabulary in the `tokenizers` components that its own tokenizer.json names; GPT-2's without digits."""
+    tokens, types = meta["tokenizer.ggml.tokens"], meta["tokenizer.ggml.token_type"]
+    vocab = {text: i for i, text in enumerate(tokens) if types[i] == NORMAL}
+    oracle = tokenizers.Tokenizer(models.BPE(vocab, [tuple(m.split(" ")) for m in meta["tokenizer.ggml.merges"]]))
+    first = [pre_tokenizers.Digits(individual_digits=True)] if digits else []
+    last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    oracle.pre_tokenizer = pre_tokenizers.Sequence([*first, last])  # type: ignore[assignment]
+    return oracle
 
 
 def toy_metadata() -> dict[str, Any]:
