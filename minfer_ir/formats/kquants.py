@@ -1,8 +1,9 @@
 """K-quants: 256-element super-blocks of 8 or 16 sub-blocks whose integer scales share one or two float16 scales.
 
-Layouts follow ggml (ggml-common.h: block_q2_K to block_q6_K). Encoding fits every sub-block by least squares
-(`minfer_ir.formats.fit`), rounds the fitted scales to integers, and rounds the values again under the rounded scales.
-It works on each super-block divided by its largest magnitude, so that no sum of squares leaves float32.
+Layouts follow ggml (ggml-common.h: block_q2_K to block_q6_K), and so does encoding (ggml-quants.c:
+quantize_row_q2_K_ref to quantize_row_q6_K_ref): every sub-block is fitted (`minfer_ir.formats.search`), the fitted
+scales are rounded to integers under a float16 scale, and the values are rounded again under the rounded scales. A
+sub-block whose scale rounds to 0 keeps the quants of its fit.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ import numpy as np
 from minfer_ir.formats.base import Bytes, Floats
 from minfer_ir.formats.bits import pack_planes, unpack_planes
 from minfer_ir.formats.blocks import BlockFormat, Blocks, random_signs, uniform_square
-from minfer_ir.formats.fit import divide, fit_affine, fit_symmetric, shared_scale
+from minfer_ir.formats.search import SMALLEST_PEAK, bounded, column_sums, fit_affine, fit_by_descent, fit_signed
 
 SUPER_BLOCK = 256
-Steps = tuple[float, ...]
+_ZERO = np.float32(0)
 
 
 class _Affine(BlockFormat):
     """value = d * scale[j] * q - dmin * offset[j] for sub-block j, all integers unsigned."""
 
     def __init__(
-        self, name: str, layout: np.dtype[np.void], *, bits: int, scale_bits: int, sub_block: int, steps: Steps
+        self, name: str, layout: np.dtype[np.void], *, bits: int, scale_bits: int, sub_block: int, tries: Floats
     ) -> None:
         super().__init__(name, SUPER_BLOCK, layout)
         self.largest, self.largest_scale = (1 << bits) - 1, (1 << scale_bits) - 1
-        self.sub_block, self.steps = sub_block, steps
+        self.sub_block, self.tries = sub_block, tries
         quant_variance = ((1 << bits) ** 2 - 1) / 12
         self.unit_std = (uniform_square(0, self.largest_scale) * quant_variance) ** 0.5
 
@@ -56,18 +57,30 @@ class _Affine(BlockFormat):
         values = scale[..., None] * quants - offset[..., None]
         return values.reshape(len(blocks), SUPER_BLOCK)
 
+    @abstractmethod
+    def weights(self, groups: Floats) -> Floats:
+        """How much the error of each element of sub-blocks `[sub_block, n]` weighs."""
+
     def encode_blocks(self, values: Floats, blocks: Blocks) -> None:
-        unit, peak = _normalized(values)
-        scale, offset = fit_affine(unit.reshape(-1, self.sub_block), self.largest, self.steps)
-        scale, offset = scale.reshape(len(blocks), -1) * peak, offset.reshape(len(blocks), -1) * peak
-        d, dmin = shared_scale(scale, self.largest_scale), shared_scale(offset, self.largest_scale)
-        scales = np.rint(divide(scale, d)).clip(0, self.largest_scale)
-        offsets = np.rint(divide(offset, dmin)).clip(0, self.largest_scale)
+        near, factor = bounded(values)
+        groups = np.ascontiguousarray(near.reshape(-1, self.sub_block).T)
+        absolute = self.largest == 3
+        scale, offset, fitted = fit_affine(groups, self.weights(groups), self.largest, self.tries, absolute=absolute)
+        d, scales = self._shared(scale.reshape(len(blocks), -1) * factor)
+        dmin, offsets = self._shared(offset.reshape(len(blocks), -1) * factor)
+        step = (d * scales)[..., None]
         shifted = values.reshape(len(blocks), -1, self.sub_block) + (dmin * offsets)[..., None]
-        quants = np.rint(divide(shifted, (d * scales)[..., None])).clip(0, self.largest)
+        quants = np.where(step == 0, _by_block(fitted, len(blocks)), np.rint(shifted / step).clip(0, self.largest))
         self.store_quants(quants.astype(np.uint8).reshape(len(blocks), -1), blocks)
         self.store_sub_scales(scales.astype(np.uint8), offsets.astype(np.uint8), blocks)
         blocks["d"], blocks["dmin"] = d[:, 0], dmin[:, 0]
+
+    def _shared(self, scales: Floats) -> tuple[Floats, Floats]:
+        """The float16 scale `[n, 1]` and the integers `[n, k]` that stand for positive `scales [n, k]`."""
+        largest = np.float32(self.largest_scale)
+        peak = scales.max(axis=1, keepdims=True)
+        integers = np.where(peak > 0, np.rint(scales * (largest / peak)).clip(0, largest), _ZERO)
+        return (peak / largest).astype(np.float16).astype(np.float32), integers
 
     def fill_scales(self, rng: np.random.Generator, blocks: Blocks, unit: Floats) -> None:
         # Offsets stay near their scales, so that dmin = d * (mean quant) centres every sub-block about 0.
@@ -82,7 +95,10 @@ class _Affine(BlockFormat):
 class _Q2K(_Affine):
     def __init__(self) -> None:
         layout = np.dtype([("scales", "u1", (16,)), ("qs", "u1", (64,)), ("d", "<f2"), ("dmin", "<f2")])
-        super().__init__("Q2_K", layout, bits=2, scale_bits=4, sub_block=16, steps=_steps(-0.5, 0.1, 15))
+        super().__init__("Q2_K", layout, bits=2, scale_bits=4, sub_block=16, tries=_tries(3, -0.5, 16))
+
+    def weights(self, groups: Floats) -> Floats:
+        return np.abs(groups)
 
     def quants(self, blocks: Blocks) -> Bytes:
         return unpack_planes(blocks["qs"], 2, 32)
@@ -107,8 +123,12 @@ class _Q4K(_Affine):
     def __init__(self, name: str, bits: int) -> None:
         qh = [("qh", "u1", (32,))] * (bits == 5)
         layout = np.dtype([("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", (12,)), *qh, ("qs", "u1", (128,))])
-        super().__init__(name, layout, bits=bits, scale_bits=6, sub_block=32, steps=_steps(-1.0, 0.1, 20))
+        tries = _tries(15, -1.0, 21) if bits == 4 else _tries(31, -0.5, 16)
+        super().__init__(name, layout, bits=bits, scale_bits=6, sub_block=32, tries=tries)
         self.bits = bits
+
+    def weights(self, groups: Floats) -> Floats:
+        return np.sqrt(column_sums(groups * groups) / np.float32(self.sub_block)) + np.abs(groups)
 
     def quants(self, blocks: Blocks) -> Bytes:
         low = unpack_planes(blocks["qs"], 4, 32)
@@ -138,11 +158,16 @@ class _Q4K(_Affine):
 class _Centred(BlockFormat):
     """value = d * scale[j] * q for sub-block j of 16, scale and q signed."""
 
+    zero_scale: int  # what stands for the scales of a block of zeros
+
     def __init__(self, name: str, layout: np.dtype[np.void], bits: int, scale_bits: int) -> None:
         super().__init__(name, SUPER_BLOCK, layout)
         self.lowest, self.lowest_scale = -(1 << (bits - 1)), -(1 << (scale_bits - 1))
         self.unit_std = (_signed_square(self.lowest) * _signed_square(self.lowest_scale)) ** 0.5
-        self.extremes = tuple(self.lowest + step for step in _steps(-0.9, 0.1, 18))
+
+    @abstractmethod
+    def fit(self, groups: Floats) -> tuple[Floats, Floats]:
+        """Scales `[n]` and levels `[16, n]` of sub-blocks `[16, n]`."""
 
     @abstractmethod
     def quants(self, blocks: Blocks) -> Floats:
@@ -166,20 +191,23 @@ class _Centred(BlockFormat):
         return values.reshape(len(blocks), SUPER_BLOCK)
 
     def encode_blocks(self, values: Floats, blocks: Blocks) -> None:
-        unit, peak = _normalized(values)
-        scale = fit_symmetric(unit.reshape(-1, 16), self.extremes, self._to_level).reshape(len(blocks), 16) * peak
-        d = shared_scale(scale, self.lowest_scale)
-        scales = np.rint(divide(scale, d)).clip(self.lowest_scale, -self.lowest_scale - 1)
-        levels = self._to_level(divide(values.reshape(len(blocks), 16, 16), (d * scales)[..., None]))
-        self.store_quants(levels.reshape(len(blocks), SUPER_BLOCK), blocks)
-        self.store_sub_scales(scales, blocks)
+        near, factor = bounded(values)
+        scale, fitted = self.fit(np.ascontiguousarray(near.reshape(-1, 16).T))
+        scale = scale.reshape(len(blocks), 16) * factor
+        peak = np.take_along_axis(scale, np.abs(scale).argmax(axis=1, keepdims=True), axis=1)
+        zero = np.abs(peak) < SMALLEST_PEAK
+        inverse = np.where(zero, _ZERO, np.float32(self.lowest_scale) / peak)
+        d = np.where(zero, _ZERO, np.float32(1) / inverse).astype(np.float16).astype(np.float32)
+        scales = np.rint(scale * inverse).clip(self.lowest_scale, -self.lowest_scale - 1)
+        step = (d * scales)[..., None]
+        levels = np.rint(values.reshape(len(blocks), 16, 16) / step).clip(self.lowest, -self.lowest - 1)
+        levels = np.where(step == 0, _by_block(fitted, len(blocks)), levels).reshape(len(blocks), SUPER_BLOCK)
+        self.store_quants(np.where(zero, np.float32(self.lowest), levels), blocks)
+        self.store_sub_scales(np.where(zero, np.float32(self.zero_scale), scales), blocks)
         blocks["d"] = d[:, 0]
 
     def fill_scales(self, rng: np.random.Generator, blocks: Blocks, unit: Floats) -> None:
         blocks["d"] = unit * random_signs(rng, len(blocks))
-
-    def _to_level(self, values: Floats) -> Floats:
-        return np.rint(values).clip(self.lowest, -self.lowest - 1)
 
 
 class _Q3K(_Centred):
@@ -192,6 +220,10 @@ class _Q3K(_Centred):
     def __init__(self) -> None:
         layout = np.dtype([("hmask", "u1", (32,)), ("qs", "u1", (64,)), ("scales", "u1", (12,)), ("d", "<f2")])
         super().__init__("Q3_K", layout, bits=3, scale_bits=6)
+        self.zero_scale = self.lowest_scale  # bytes of 0
+
+    def fit(self, groups: Floats) -> tuple[Floats, Floats]:
+        return fit_by_descent(groups, self.lowest)
 
     def quants(self, blocks: Blocks) -> Floats:
         biased = unpack_planes(blocks["qs"], 2, 32) | (unpack_planes(blocks["hmask"], 1, 32) << np.uint8(2))
@@ -218,6 +250,11 @@ class _Q6K(_Centred):
     def __init__(self) -> None:
         layout = np.dtype([("ql", "u1", (128,)), ("qh", "u1", (64,)), ("scales", "i1", (16,)), ("d", "<f2")])
         super().__init__("Q6_K", layout, bits=6, scale_bits=8)
+        self.zero_scale = 0
+        self.tries = -_tries(32, -0.9, 19)[np.arange(19) != 9]
+
+    def fit(self, groups: Floats) -> tuple[Floats, Floats]:
+        return fit_signed(groups, self.lowest, self.tries)
 
     def quants(self, blocks: Blocks) -> Floats:
         biased = unpack_planes(blocks["ql"], 4, 64) | (unpack_planes(blocks["qh"], 2, 32) << np.uint8(4))
@@ -235,14 +272,14 @@ class _Q6K(_Centred):
         blocks["scales"] = scales
 
 
-def _normalized(values: Floats) -> tuple[Floats, Floats]:
-    """Blocks `[n, 256]` divided by their largest magnitude, and that magnitude `[n, 1]`."""
-    peak = np.abs(values).max(axis=1, keepdims=True)
-    return divide(values, peak), peak
+def _tries(quants: int, first: float, count: int) -> Floats:
+    """`count` numbers around `quants`, a tenth apart, in the float32 steps that ggml takes."""
+    return np.float32(first) + np.float32(0.1) * np.arange(count, dtype=np.float32) + np.float32(quants)
 
 
-def _steps(start: float, step: float, count: int) -> Steps:
-    return tuple(start + step * i for i in range(count + 1))
+def _by_block(fitted: Floats, n_blocks: int) -> Floats:
+    """Columns of sub-blocks `[size, n]` as `[n_blocks, n / n_blocks, size]`."""
+    return fitted.T.reshape(n_blocks, -1, len(fitted))
 
 
 def _signed_square(lowest: int) -> float:

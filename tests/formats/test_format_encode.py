@@ -39,10 +39,10 @@ RMS_BOUND = {
     "IQ4_NL": 14 / 127,
 }
 F16_ROUNDING = 2.0**-10
-# Scales are multiples of 2**-24 and reach a value times the largest quant (and integer scale, where it is not chosen).
+# Scales are multiples of 2**-24 and reach a value times the largest quant and integer scale, offsets times the latter.
 SMALLEST_STEP = {
     "Q4_0": 8, "Q4_1": 15, "Q5_0": 16, "Q5_1": 31, "Q8_0": 127, "IQ4_NL": 127,
-    "Q2_K": 4, "Q3_K": 4, "Q4_K": 16, "Q5_K": 32, "Q6_K": 32,
+    "Q2_K": 4 * 15, "Q3_K": 4 * 32, "Q4_K": 16 * 63, "Q5_K": 32 * 63, "Q6_K": 32 * 128,
 }  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def test_encode_error_is_within_its_bound(name: str, data: st.DataObject) -> Non
 # Measured root mean square errors on normal values, in per cent of their deviation, and a twentieth above.
 @pytest.mark.parametrize(
     ("name", "per_cent"),
-    [("Q2_K", 26.9), ("Q3_K", 14.4), ("Q4_K", 7.15), ("Q5_K", 3.58), ("Q6_K", 1.74), ("IQ4_NL", 7.37)],
+    [("Q2_K", 29.7), ("Q3_K", 15.0), ("Q4_K", 7.09), ("Q5_K", 3.60), ("Q6_K", 1.77), ("IQ4_NL", 7.60)],
 )
 def test_encode_of_normal_values_keeps_its_quality(name: str, per_cent: float) -> None:
     x = np.random.default_rng(5).standard_normal((32, 1024)).astype(np.float32)
@@ -127,13 +127,18 @@ def test_values_of_an_encoding_encode_to_themselves(name: str, data: st.DataObje
     assert np.array_equal(fmt.decode(fmt.encode(once)), once)
 
 
-@pytest.mark.parametrize("name", ["Q4_1", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL"])
-def test_a_second_encoding_adds_little_error(name: str) -> None:
+# The most that a second encoding adds, in per cent of the first one's error: searches that weigh large values more
+# find another scale.
+@pytest.mark.parametrize(
+    ("name", "per_cent"),
+    [("Q4_1", 5), ("Q5_1", 5), ("Q2_K", 5), ("Q3_K", 25), ("Q4_K", 5), ("Q5_K", 10), ("Q6_K", 5), ("IQ4_NL", 10)],
+)
+def test_a_second_encoding_adds_little_error(name: str, per_cent: int) -> None:
     fmt = WEIGHT_FORMATS[name]
     x = np.random.default_rng(6).standard_normal((32, 1024)).astype(np.float32)
     once = fmt.decode(fmt.encode(x))
     again = fmt.decode(fmt.encode(once))
-    assert np.sqrt(((again - once) ** 2).mean()) <= 0.05 * np.sqrt(((once - x) ** 2).mean())
+    assert np.sqrt(((again - once) ** 2).mean()) <= per_cent / 100 * np.sqrt(((once - x) ** 2).mean())
 
 
 @pytest.mark.parametrize("name", BLOCK_NAMES)
