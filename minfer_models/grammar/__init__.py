@@ -1,0 +1,28 @@
+"""Constrained decoding: text that a GBNF grammar or a JSON Schema describes, whatever the logits say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from minfer_models.grammar.compiled import CompiledGrammar, Matcher, refusal
+from minfer_models.grammar.errors import GrammarError
+from minfer_models.grammar.gbnf.compiling import gbnf_lark
+from minfer_models.grammar.schema.compiling import schema_lark
+from minfer_models.grammar.vocabulary import Vocabulary
+
+__all__ = ["CompiledGrammar", "GrammarError", "Matcher", "Vocabulary", "compile_gbnf", "compile_json_schema"]
+
+
+def compile_gbnf(text: str, vocabulary: Vocabulary) -> CompiledGrammar:
+    """A grammar in GBNF, llama.cpp's notation. Raises GrammarError with line, column and what is wrong."""
+    return CompiledGrammar(vocabulary, gbnf_lark(text, vocabulary), "grammar")
+
+
+def compile_json_schema(schema: str | Mapping[str, Any] | bool, vocabulary: Vocabulary) -> CompiledGrammar:
+    """A JSON Schema (draft 2020-12), as text or as values.
+
+    Raises GrammarError with the JSON pointer of the first keyword or value that can't be enforced.
+    """
+    grammar = schema_lark(schema, lambda lark: refusal(vocabulary, lark))
+    return CompiledGrammar(vocabulary, grammar, "JSON Schema")

@@ -1,0 +1,1 @@
+"""JSON Schema: checked keyword by keyword before anything is compiled."""
