@@ -54,7 +54,7 @@ class Generation:
 
     `finish_reason` is "stop" at an end-of-generation token or a stop string, which `stop_string` then is, "length" when
     `max_tokens` are reached or the context is full, and "interrupted" after `stop()` or when the iterator was dropped
-    on the way. `seed` is the one in use, also when it was drawn. It runs once: a second iteration yields nothing.
+    on the way. It is "stop" too where a grammar lets nothing follow. `seed` is the one in use, also when it was drawn. It runs once: a second iteration yields nothing.
     """
 
     def __init__(
@@ -102,6 +102,11 @@ class Generation:
         """Counts and times so far."""
         counts = len(self._prompt), len(self.token_ids)
         return Usage(*counts, self._prefill_seconds, self._decode_seconds, self._cached)
+
+    @property
+    def complete(self) -> bool | None:
+        """Whether the text is one that the grammar describes, None without a grammar; cut by a limit it may not be."""
+        return getattr(self._sampler.constraint, "complete", None)
 
     @property
     def stop_string(self) -> str | None:
@@ -154,6 +159,9 @@ class Generation:
                 self.finish_reason = "stop"
                 return
             yield token_id
+            if self._sampler.constraint is not None and self._sampler.constraint.finished:
+                self.finish_reason = "stop"
+                return
             if len(self.token_ids) >= self._max_tokens:
                 self.finish_reason = "length"
                 return

@@ -28,6 +28,8 @@ from minfer_models.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from minfer_models.chat import ChatTemplate
+    from minfer_models.grammar import CompiledGrammar
+    from minfer_models.grammar.binding import Grammars
 
 
 class LLM:
@@ -37,6 +39,7 @@ class LLM:
         self.engine = engine
         self.tokenizer = tokenizer
         self._template = template
+        self._grammars: Grammars | None = None
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -55,6 +58,9 @@ class LLM:
         *,
         max_tokens: int | None = None,
         stop: str | Sequence[str] | None = None,
+        grammar: str | CompiledGrammar | None = None,
+        json_schema: str | Mapping[str, Any] | bool | CompiledGrammar | None = None,
+        after_thinking: bool = False,
         constraint: Constraint | None = None,
         **sampling: Unpack[SamplingSettings],
     ) -> Generation:
@@ -62,11 +68,14 @@ class LLM:
 
         Text is taken as plain text: characters that look like a special token stay characters. The text ends where a
         `stop` string begins, which is literal and may lie across tokens. `sampling` are fields of SamplingParams;
-        without a `temperature` it is 0, which takes the most likely token. `constraint` says before every token which
+        without a `temperature` it is 0, which takes the most likely token. The text is one that `grammar` (GBNF)
+        describes, or JSON that is valid under `json_schema`: text, values, or what `grammars` compiled; with
+        `after_thinking` behind a `<think>` block, if the model writes one. `constraint` says before every token which
         ones may come. Raises ContextError when the prompt doesn't fit, SamplingError for a setting that is unknown or
-        out of range, StopError for a stop string that is none.
+        out of range, StopError for a stop string that is none, GrammarError for what can't be enforced.
         """
         ids = self.tokenizer.encode(prompt, add_bos=None) if isinstance(prompt, str) else list(prompt)
+        constraint = self._constraint(ids, grammar, json_schema, after_thinking, constraint)
         sampler = self.sampler(sampling_params(**{"temperature": 0.0, **sampling}), ids, constraint)
         return Generation(self.engine, self.tokenizer, ids, sampler, max_tokens, stop_strings(stop))
 
@@ -82,6 +91,35 @@ class LLM:
             prompt=prompt,
             constraint=constraint,
         )
+
+    @property
+    def grammars(self) -> Grammars:
+        """Compiles grammars and JSON Schemas for this model, to use them many times."""
+        if self._grammars is None:
+            from minfer_models.grammar.binding import Grammars
+
+            self._grammars = Grammars(self.tokenizer, self.engine.model.config.n_vocab)
+        return self._grammars
+
+    def _constraint(
+        self,
+        prompt: Sequence[int],
+        grammar: str | CompiledGrammar | None,
+        json_schema: str | Mapping[str, Any] | bool | CompiledGrammar | None,
+        after_thinking: bool,
+        constraint: Constraint | None,
+    ) -> Constraint | None:
+        given = [value for value in (grammar, json_schema, constraint) if value is not None]
+        if len(given) > 1 or (after_thinking and grammar is None and json_schema is None):
+            from minfer_models.grammar import GrammarError
+
+            many = "give one of grammar, json_schema and constraint"
+            raise GrammarError(many if len(given) > 1 else "after_thinking needs a grammar or a json_schema")
+        if grammar is None and json_schema is None:
+            return constraint
+        grammars = self.grammars
+        compiled = grammars.json_schema(json_schema) if json_schema is not None else grammars.gbnf(grammar or "")
+        return grammars.constraint(compiled, prompt, after_thinking)
 
     def chat(
         self,

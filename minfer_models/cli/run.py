@@ -12,6 +12,7 @@ import typer
 
 from minfer_models.cli.chat_options import ChatArguments, ChatTemplateName, chat_arguments, chat_template_source
 from minfer_models.cli.command import INTERRUPTED
+from minfer_models.cli.grammar_options import GrammarAfterThinking, GrammarText, JsonSchema, grammar_request
 from minfer_models.cli.options import (
     Context,
     DeviceName,
@@ -60,6 +61,9 @@ def run(
     system: Annotated[str | None, typer.Option(help="The system message, with --chat.")] = None,
     chat_template: ChatTemplateName = None,
     chat_arg: ChatArguments = None,
+    grammar: GrammarText = None,
+    json_schema: JsonSchema = None,
+    grammar_after_thinking: GrammarAfterThinking = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
     ] = False,
@@ -82,12 +86,13 @@ def run(
     check_sampling(sampling)
     check_stops(stop)
     arguments, source = chat_arguments(chat_arg), chat_template_source(chat_template)
+    bound = grammar_request(grammar, json_schema, grammar_after_thinking)
     text = _read_prompt(prompt, file)
 
     from minfer_models.cli.loading import device_options, load_shown, plan_forwards
     from minfer_models.cli.progress import progress
     from minfer_models.cli.settings_view import steps_by_threads
-    from minfer_models.cli.telling import full_context, result, summary
+    from minfer_models.cli.telling import remarks, result, summary
 
     with progress() as shown:
         options = {
@@ -100,7 +105,7 @@ def run(
             "chat_template": source,
         }
         with load_shown(model, shown, **device_options(device, gpu_layers, gpu_mem), **options) as llm:
-            request = {"max_tokens": None if n == -1 else n, "stop": stop, **sampling}
+            request = {"max_tokens": None if n == -1 else n, "stop": stop, **bound, **sampling}
             if chat:
                 generation = llm.chat(_messages(text, system), template_arguments=arguments, **request)
             else:
@@ -117,8 +122,8 @@ def run(
                 typer.echo(json.dumps(result(llm, generation, out.text, reason, sampling, steps)))
             else:
                 typer.echo(summary(llm, generation, reason, sampling["temperature"], steps), err=True)
-            if reason == "length" and (full := full_context(llm, generation, n)):
-                typer.echo(full, err=True)
+            for line in remarks(llm, generation, reason, n):
+                typer.echo(line, err=True)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 

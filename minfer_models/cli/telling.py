@@ -9,6 +9,12 @@ if TYPE_CHECKING:
     from minfer_models.llm import LLM
 
 
+def remarks(llm: LLM, generation: Generation, reason: str | None, n: int) -> list[str]:
+    """What a user has to know beyond the rates: the context was full, or the text is incomplete."""
+    full = full_context(llm, generation, n) if reason == "length" else None
+    return [line for line in (full, cut_short(generation, reason)) if line]
+
+
 def full_context(llm: LLM, generation: Generation, n: int) -> str | None:
     """What to say when the context's end came before the limit that was asked for."""
     usage, n_ctx = generation.usage, llm.engine.n_ctx
@@ -17,6 +23,15 @@ def full_context(llm: LLM, generation: Generation, n: int) -> str | None:
     most = llm.engine.model.config.n_ctx_train
     more = f"; -c takes up to {most}" if n_ctx < most else ", the most that this model takes"
     return f"minfer: context full: {n_ctx} tokens{more}"
+
+
+def cut_short(generation: Generation, reason: str | None) -> str | None:
+    """What to say of a text that a grammar describes only in part."""
+    if generation.complete is not False:
+        return None
+    causes = {"length": "the limit of tokens cut it", "interrupted": "it was interrupted"}
+    cause = causes.get(reason or "", "a stop string cut it")
+    return f"minfer: the text is incomplete: {cause} before the grammar or schema was satisfied"
 
 
 def summary(llm: LLM, generation: Generation, reason: str | None, temp: float, steps: dict[int, int]) -> str:
@@ -73,6 +88,7 @@ def result(
         "text": text,
         "token_ids": generation.token_ids,
         "finish_reason": reason,
+        **({} if generation.complete is None else {"complete": generation.complete}),
         "usage": {
             "prompt_tokens": usage.prompt_tokens,
             "completion_tokens": usage.completion_tokens,

@@ -7,11 +7,38 @@ from typing import Any
 
 from minfer_models.grammar.compiled import CompiledGrammar, Matcher, refusal
 from minfer_models.grammar.errors import GrammarError
+from minfer_models.grammar.gbnf.checks import checked
 from minfer_models.grammar.gbnf.compiling import gbnf_lark
+from minfer_models.grammar.gbnf.reader import read
+from minfer_models.grammar.schema.checks import checked_schemas
 from minfer_models.grammar.schema.compiling import schema_lark
+from minfer_models.grammar.schema.endings import check_endings
+from minfer_models.grammar.schema.reading import read_schema
+from minfer_models.grammar.thinking import AfterThinking, ThinkingTokens
 from minfer_models.grammar.vocabulary import Vocabulary
 
-__all__ = ["CompiledGrammar", "GrammarError", "Matcher", "Vocabulary", "compile_gbnf", "compile_json_schema"]
+__all__ = [
+    "AfterThinking",
+    "CompiledGrammar",
+    "GrammarError",
+    "Matcher",
+    "ThinkingTokens",
+    "Vocabulary",
+    "check_gbnf",
+    "check_json_schema",
+    "compile_gbnf",
+    "compile_json_schema",
+]
+
+
+def check_gbnf(text: str) -> None:
+    """Raise the GrammarError that `compile_gbnf` would, as far as that can be told without a vocabulary."""
+    checked(read(text))
+
+
+def check_json_schema(schema: str | Mapping[str, Any] | bool) -> None:
+    """Raise the GrammarError that `compile_json_schema` would, as far as that can be told without the engine."""
+    check_endings(checked_schemas(read_schema(schema)))
 
 
 def compile_gbnf(text: str, vocabulary: Vocabulary) -> CompiledGrammar:

@@ -68,6 +68,7 @@ class Matcher:
         self._vocabulary = grammar.vocabulary
         self._engine = engine
         self._states: list[_State | None] = [start]
+        self._mask: Mask | None = None
         self._ended = False
 
     @property
@@ -78,7 +79,7 @@ class Matcher:
     @property
     def finished(self) -> bool:
         """Whether the text is complete and nothing can be added to it."""
-        return self._ended or (self._engine.is_accepting() and self._engine.is_stopped())
+        return self._ended or (self.complete and np.array_equal(self.mask(), self._vocabulary.only_eog))
 
     def mask(self) -> Mask:
         """The tokens that may come next, those that end the generation only where the text is complete.
@@ -90,10 +91,11 @@ class Matcher:
         state = self._states[-1]
         if state is not None and state.mask is not None:
             return state.mask
-        mask = self._computed()
+        if self._mask is None:
+            self._mask = self._computed()
         if state is not None:
-            state.mask = mask
-        return mask
+            state.mask = self._mask
+        return self._mask
 
     def _computed(self) -> Mask:
         mask = np.zeros(self._vocabulary.n_words, np.uint32)
@@ -104,6 +106,7 @@ class Matcher:
 
     def accept(self, token_id: int) -> None:
         """Go on by a token. Raises GrammarError for one that the mask forbids."""
+        self._mask = None
         ends = token_id in self._vocabulary.eog and self.complete
         if ends:
             self._ended = True
@@ -116,6 +119,7 @@ class Matcher:
         """Undo the last n tokens. Raises GrammarError when there were fewer."""
         if not 0 <= n < len(self._states):
             raise GrammarError(f"{self._grammar.kind}: can't rewind {n} tokens of {len(self._states) - 1}")
+        self._mask = None
         consumed = n - 1 if self._ended and n else n
         self._ended = self._ended and not n
         if consumed and not self._engine.rollback(consumed):

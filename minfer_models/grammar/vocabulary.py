@@ -44,11 +44,6 @@ class Vocabulary:
         """The ids that end a generation, and no other."""
         return self.mask(self.eog)
 
-    @cached_property
-    def text(self) -> Mask:
-        """Every token that stands for text."""
-        return self.mask(i for i, data in enumerate(self.tokens) if data and i not in self.special)
-
     def mask(self, ids: Any) -> Mask:
         """The mask of these ids, not to be written to."""
         return bits_of(np.fromiter(ids, np.int64), self.n_words)

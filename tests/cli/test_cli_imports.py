@@ -34,6 +34,7 @@ NEVER = {
     "yaml",
     "triton",
     "asyncio",
+    "llguidance",
     "requests",
 }
 ONLY_TO_CHAT = {"jinja2", "markupsafe"}

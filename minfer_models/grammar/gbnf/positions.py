@@ -52,7 +52,7 @@ class Positions:
         made.first_bytes = union(starts[at] for at in made.first)
         return made
 
-    def _part(self, node: Node, body: Callable[[str], Node]) -> _Part:
+    def _part(self, node: Node, body: Callable[[str], Node]) -> _Part:  # noqa: PLR0911 (one for each kind of node)
         match node:
             case Chars(ranges):
                 return self._sequence([self._one(ranges)])

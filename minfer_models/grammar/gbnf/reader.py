@@ -106,17 +106,12 @@ class _Reader:
 
     def _item(self) -> Node | None:
         start = self._text[self._at : self._at + 1]
-        if start == '"':
-            return self._literal()
-        if start == "[":
-            return self._class()
-        if start == "(":
-            return self._group()
+        read = {'"': self._literal, "[": self._class, "(": self._group, "<": self._token, "!": self._token}.get(start)
+        if read is not None:
+            return read()
         if start == ".":
             self._at += 1
             return Chars(EVERY)
-        if start in ("<", "!"):
-            return self._token()
         place = self._place(self._at)
         name = self._match(_NAME)
         if name is None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 from minfer_models.grammar.errors import GrammarError
 from minfer_models.grammar.schema.keywords import (
@@ -77,8 +77,8 @@ def _check(root: Any, path: Path, schema: Mapping[str, Any]) -> None:
     least, required = schema.get("minProperties", 0), len(schema.get("required", ()))
     if least > required + 1:
         raise GrammarError(
-            f"JSON Schema, {shown((*path, 'minProperties'))}: {least} can't be enforced: beyond the {required} required "
-            "properties and one more, the same name could come twice"
+            f"JSON Schema, {shown((*path, 'minProperties'))}: {least} can't be enforced: beyond the {required} "
+            "required properties and one more, the same name could come twice"
         )
 
 
@@ -96,24 +96,16 @@ def _refusal(path: Path) -> str:
 def _wrong(root: Any, path: Path, value: Any) -> str | None:
     """What is wrong with a keyword's value, None if nothing is."""
     keyword = path[-1]
-    if keyword in COUNTS:
-        return _wrong_count(value)
-    if keyword in NUMBERS:
-        return _wrong_number(keyword, value)
-    if keyword in SCHEMA_LISTS:
-        return None if isinstance(value, list) and value else f"{_short(value)} is no list of schemas"
-    if keyword in SCHEMA_MAPS:
-        return _wrong_map(keyword, value)
-    special = {"type": _wrong_type, "enum": _wrong_enum, "required": _wrong_names, "format": _wrong_format}
-    if keyword in special:
-        return special[keyword](value)
-    if keyword == "pattern":
-        return check_pattern(value)
     if keyword == "$ref":
         return resolve(root, value)[1]
     if keyword == "items" and isinstance(value, list):
         return "a list of schemas is called prefixItems"
-    return None
+    if keyword in NUMBERS:
+        return _wrong_number(keyword, value)
+    if keyword in SCHEMA_MAPS:
+        return _wrong_map(keyword, value)
+    wrong = _SPECIAL.get(keyword)
+    return None if wrong is None else wrong(value)
 
 
 def _wrong_count(value: Any) -> str | None:
@@ -148,6 +140,10 @@ def _wrong_type(value: Any) -> str | None:
     return None if all(isinstance(name, str) for name in names) else f"{_short(value)} is no name or list of names"
 
 
+def _wrong_list(value: Any) -> str | None:
+    return None if isinstance(value, list) and value else f"{_short(value)} is no list of schemas"
+
+
 def _wrong_enum(value: Any) -> str | None:
     return None if isinstance(value, list) and value else f"{_short(value)} is no list of values"
 
@@ -165,3 +161,14 @@ def _wrong_format(value: Any) -> str | None:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+_SPECIAL: Final[Mapping[str, Callable[[Any], str | None]]] = {
+    **dict.fromkeys(COUNTS, _wrong_count),
+    **dict.fromkeys(SCHEMA_LISTS, _wrong_list),
+    "type": _wrong_type,
+    "enum": _wrong_enum,
+    "required": _wrong_names,
+    "format": _wrong_format,
+    "pattern": check_pattern,
+}

@@ -42,9 +42,7 @@ def _lark(root: Any) -> str:
     return f"start: %json {json.dumps({**body, 'x-guidance': {'whitespace_pattern': _BLANKS}})}\n"
 
 
-def _located(
-    root: Any, schemas: Mapping[Path, Any], refusal: Callable[[str], str | None]
-) -> tuple[Path, str] | None:
+def _located(root: Any, schemas: Mapping[Path, Any], refusal: Callable[[str], str | None]) -> tuple[Path, str] | None:
     """The deepest schema that the engine refuses also alone, with its reason."""
     whole = _moved(root, (), schemas)
     tries = [path for path in schemas if path and isinstance(schemas[path], Mapping)]

@@ -1,0 +1,67 @@
+"""Options that bind what a model writes: `--grammar`, `--json-schema`. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+GrammarText: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--grammar", metavar="FILE|TEXT", help="Bind the text by a grammar in GBNF, llama.cpp's notation."),
+]
+JsonSchema: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--json-schema", metavar="FILE|JSON", help="Bind the text to JSON that is valid under this schema."),
+]
+GrammarAfterThinking: TypeAlias = Annotated[
+    bool,
+    typer.Option("--grammar-after-thinking", help="Let a <think> block come before what is bound."),
+]
+
+
+def grammar_request(grammar: str | None, json_schema: str | None, after_thinking: bool) -> dict[str, Any]:
+    """What `LLM.generate` takes for the options, checked as far as that goes without a model.
+
+    Raises BadParameter for both at once, a file that isn't there, and what can't be enforced.
+    """
+    if grammar is not None and json_schema is not None:
+        raise typer.BadParameter("give --grammar or --json-schema, not both")
+    if after_thinking and grammar is None and json_schema is None:
+        raise typer.BadParameter("--grammar-after-thinking needs --grammar or --json-schema")
+    if grammar is not None:
+        text = _read("--grammar", grammar, "::=" in grammar)
+        _check(text, is_schema=False)
+        return {"grammar": text, "after_thinking": after_thinking}
+    if json_schema is not None:
+        text = _read("--json-schema", json_schema, _is_schema(json_schema))
+        _check(text, is_schema=True)
+        return {"json_schema": text, "after_thinking": after_thinking}
+    return {}
+
+
+def _read(option: str, given: str, is_text: bool) -> str:
+    """The text itself, or that of the file."""
+    if is_text:
+        return given
+    path = Path(given)
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(f"{option} {given}: it isn't UTF-8: {error.reason} at byte {error.start}") from None
+    except OSError as error:
+        raise typer.BadParameter(f"{option} {given}: {error.strerror}") from None
+
+
+def _is_schema(given: str) -> bool:
+    return given.lstrip().startswith("{") or given.strip() in ("true", "false")
+
+
+def _check(text: str, is_schema: bool) -> None:
+    from minfer_models.grammar import GrammarError, check_gbnf, check_json_schema
+
+    try:
+        check_json_schema(text) if is_schema else check_gbnf(text)
+    except GrammarError as error:
+        raise typer.BadParameter(str(error)) from None
