@@ -32,17 +32,17 @@ def test_a_grammar_binds_the_text(tiny: Path, tmp_path: Path) -> None:
 def test_a_text_that_the_limit_cuts_is_incomplete(tiny: Path) -> None:
     grammar = ("--grammar", 'root ::= "x"{30}')
     cut = minfer("run", tiny, "-p", "abc", "-n", 29, *grammar)
-    assert cut.stdout == "x" * 29 + "\n"
-    assert "minfer: the text is incomplete: the limit of tokens cut it before" in cut.stderr
+    assert cut.out == "x" * 29 + "\n"
+    assert "minfer: the text is incomplete: the limit of tokens cut it before" in cut.err
     assert minfer("run", tiny, "-p", "abc", "-n", 29, *grammar, "--json").json()["complete"] is False
     whole = minfer("run", tiny, "-p", "abc", "-n", 30, *grammar)
-    assert "finish stop" in whole.stderr
-    assert "incomplete" not in whole.stderr
+    assert "finish stop" in whole.err
+    assert "incomplete" not in whole.err
 
 
 def test_thinking_comes_before_what_is_bound(tiny: Path) -> None:
     grammar = ("--grammar", 'root ::= "yes"', "--grammar-after-thinking")
-    assert minfer("run", tiny, "-p", "abc", "-n", 9, *grammar).stdout == "yes\n"
+    assert minfer("run", tiny, "-p", "abc", "-n", 9, *grammar).out == "yes\n"
     told = minfer("run", tiny, "-p", "<think>\n", "-n", 9, "--json", *grammar).json()
     assert (told["finish_reason"], told["complete"]) == ("length", False)
 
