@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from minfer_models.cli.command import application, reported
+from minfer_models.cli.convert import convert
 from minfer_models.cli.doctor import doctor
 from minfer_models.cli.dump import dump
 from minfer_models.cli.inspect import inspect
@@ -26,6 +27,7 @@ for name, command in (
     ("inspect", inspect),
     ("dump", dump),
     ("trace", trace),
+    ("convert", convert),
     ("split", split),
     ("merge", merge),
     ("doctor", doctor),

@@ -4,11 +4,11 @@ They stand in for models that tests and measurements need and that nobody ships:
 type and head arrangement. Their text is noise; their arithmetic is that of a real model.
 """
 
+from minfer_models.arch.rope import llama3_factors
 from minfer_models.synthetic.mixes import TYPE_NAMES
 from minfer_models.synthetic.model import SyntheticModel
 from minfer_models.synthetic.reencode import reencode
 from minfer_models.synthetic.reexpress import llama_as_qwen2
-from minfer_models.synthetic.rope import llama3_factors
 from minfer_models.synthetic.shapes import SHAPES, NamedShape
 from minfer_models.synthetic.vocabulary import byte_vocabulary, hf_vocabulary
 from minfer_models.synthetic.weights import write_model

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from minfer_models.arch.rope import llama3_factors
 from minfer_models.synthetic.mixes import types_by_tensor
 from minfer_models.synthetic.model import SyntheticModel
-from minfer_models.synthetic.rope import llama3_factors
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,17 @@
+"""The order of rows that GGUF's llama wants of q and k."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minfer_ir.formats.base import Floats
+
+
+def side_by_side(rows: Floats, head_dim: int) -> Floats:
+    """Rows of whole heads, `[n * head_dim, ...]`, with each head's halves interleaved: 0, d/2, 1, d/2 + 1, ...
+
+    Hugging Face's llama rotates row i of a head with row i + d/2; GGUF's llama rotates neighbours (`LlamaModel.permute`
+    in llama.cpp's convert_hf_to_gguf.py). q has n_heads heads and k n_kv_heads; both are permuted within each head.
+    """
+    halves = rows.reshape(-1, 2, head_dim // 2, *rows.shape[1:])
+    return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(rows.shape)

@@ -1,0 +1,95 @@
+"""Weights on their way from safetensors into GGUF: chosen type, checked values, a few rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from minfer_ir.formats import format_named
+from minfer_ir.formats.base import Bytes, Floats, Format
+from minfer_models.convert.errors import ConvertError
+from minfer_models.convert.permute import side_by_side
+from minfer_models.convert.safetensors import SafeTensor
+from minfer_models.gguf import TensorSource, type_of
+
+PIECE_ELEMENTS = 1 << 21
+"""Weights are read, checked and written in pieces of about this many elements: memory stays flat for any model."""
+
+READ = ("F32", "F16", "BF16")
+TYPES = ("auto", "f32", "f16", "bf16", "q8_0")
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A tensor of the folder under its GGUF name, and the format to write; `permuted` rows are those of whole heads."""
+
+    source: SafeTensor
+    name: str
+    format: Format
+    head_dim: int
+    permuted: bool
+
+    def as_source(self) -> TensorSource:
+        """What the GGUF writer takes; its data is read when it's written."""
+        return TensorSource(self.name, self.source.shape, type_of(self.format), self._pieces)
+
+    def _pieces(self) -> Iterator[Bytes]:
+        read, first = format_named(self.source.dtype), 0
+        unit = self.head_dim if self.permuted else 1
+        n = 1 if len(self.source.shape) == 1 and self.permuted else self.source.shape[-1]
+        rows_each = max(1, PIECE_ELEMENTS // (n * unit)) * unit
+        for raw in self.source.pieces(rows_each, read.row_bytes(n)):
+            values = read.decode(raw)
+            self._check_finite(values, first)
+            if self.permuted:
+                values = side_by_side(values, self.head_dim)
+            yield self._encoded(values).reshape(-1, self.format.row_bytes(self.source.shape[-1]))
+            first += len(raw)
+
+    def _encoded(self, values: Floats) -> Bytes:
+        try:
+            return self.format.encode(np.ascontiguousarray(values))
+        except ValueError:
+            largest = float(np.abs(values).max())
+            message = f"holds {largest:g}, beyond what {self.format.name} can; --type auto, bf16 or f32 keeps it"
+            raise ConvertError(message, path=self.source.path, tensor=self.source.name) from None
+
+    def _check_finite(self, values: Floats, first_row: int) -> None:
+        finite = np.isfinite(values)
+        if not finite.all():
+            row, element = divmod(int(np.argmin(finite)), values.shape[-1])
+            message = f"row {first_row + row}, element {element} is {values[row, element]}"
+            raise ConvertError(message, path=self.source.path, tensor=self.source.name)
+
+
+def check_readable(tensor: SafeTensor) -> None:
+    """Raise ConvertError for a dtype that isn't converted."""
+    if tensor.dtype not in READ:
+        message = f"is stored as {tensor.dtype}; {', '.join(READ[:-1])} and {READ[-1]} convert"
+        raise ConvertError(message, path=tensor.path, tensor=tensor.name)
+
+
+def format_for(tensor: SafeTensor, type_name: str) -> Format:
+    """The format to write: vectors are F32, matrices `type_name`, for auto the tensor's own.
+
+    Rows that aren't whole blocks of Q8_0 become F16, as in llama.cpp.
+    """
+    if len(tensor.shape) == 1:
+        return format_named("F32")
+    chosen = format_named(tensor.dtype if type_name == "auto" else type_name.upper())
+    return format_named("F16") if tensor.shape[-1] % chosen.block_size else chosen
+
+
+def equal_bytes(a: SafeTensor, b: SafeTensor) -> bool:
+    """Whether two tensors hold the same bytes of the same dtype and shape."""
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+        return False
+    pairs = zip(a.pieces(PIECE_ELEMENTS, 1), b.pieces(PIECE_ELEMENTS, 1), strict=True)
+    return all(np.array_equal(left, right) for left, right in pairs)
+
+
+def is_zero(tensor: SafeTensor) -> bool:
+    """Whether every byte is 0."""
+    return not any(piece.any() for piece in tensor.pieces(PIECE_ELEMENTS, 1))
