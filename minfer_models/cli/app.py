@@ -14,6 +14,7 @@ from minfer_models.cli.inspect import inspect
 from minfer_models.cli.merge import merge
 from minfer_models.cli.run import run as run_model
 from minfer_models.cli.split import split
+from minfer_models.cli.tokenize import tokenize
 from minfer_models.cli.trace import trace
 
 app = application(
@@ -27,6 +28,7 @@ for name, command in (
     ("inspect", inspect),
     ("dump", dump),
     ("trace", trace),
+    ("tokenize", tokenize),
     ("convert", convert),
     ("split", split),
     ("merge", merge),

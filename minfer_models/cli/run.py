@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,6 +27,7 @@ from minfer_models.cli.options import (
     check_stops,
     names,
 )
+from minfer_models.cli.prompt import check_prompt, read_prompt
 from minfer_models.cli.sampling_options import check_sampling, takes_sampling
 from minfer_models.settings import without_blas_threads
 
@@ -72,8 +72,7 @@ def run(
 
     It goes to stdout as it comes; rates and settings go to stderr. Ctrl-C ends it and keeps what has come.
     """
-    if (prompt is None) == (file is None):
-        raise typer.BadParameter("give the prompt with -p TEXT, -p - (stdin) or --file FILE, one of them")
+    check_prompt(prompt, file)
     if system is not None and not chat:
         raise typer.BadParameter("--system is a message of the chat template: it needs --chat")
     for option, given in (("--chat-template", chat_template), ("--chat-arg", chat_arg)):
@@ -87,7 +86,7 @@ def run(
     check_stops(stop)
     arguments, source = chat_arguments(chat_arg), chat_template_source(chat_template)
     bound = grammar_request(grammar, json_schema, grammar_after_thinking)
-    text = _read_prompt(prompt, file)
+    text = read_prompt(prompt, file)
 
     from minfer_models.cli.loading import device_options, load_shown, plan_forwards
     from minfer_models.cli.progress import progress
@@ -176,15 +175,3 @@ def _stdout_writer() -> Callable[[str], None]:
         out.flush()
 
     return write
-
-
-def _read_prompt(prompt: str | None, file: Path | None) -> str:
-    if file is None and prompt != "-":
-        assert prompt is not None
-        return prompt
-    data = sys.stdin.buffer.read() if file is None else file.read_bytes()
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        origin = "stdin" if file is None else str(file)
-        raise ValueError(f"{origin}: the prompt isn't UTF-8: {error.reason} at byte {error.start}") from None
