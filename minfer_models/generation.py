@@ -98,6 +98,11 @@ class Generation:
         self._started = self._stopping = False
 
     @property
+    def sampler(self) -> Sampler:
+        """What chooses the tokens: its settings and stages."""
+        return self._sampler
+
+    @property
     def usage(self) -> Usage:
         """Counts and times so far."""
         counts = len(self._prompt), len(self.token_ids)

@@ -90,6 +90,7 @@ class LLM:
             self.engine.largest,
             prompt=prompt,
             constraint=constraint,
+            bytes_of=self.tokenizer.token_bytes,
         )
 
     @property

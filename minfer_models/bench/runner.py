@@ -159,6 +159,8 @@ class Runner:
         from minfer_models.sampling import Sampler, SamplingParams
 
         params = SamplingParams(temperature=0.0) if sampling is None else sampling
+        if hasattr(self.llm, "sampler"):
+            return self.llm.sampler(params)
         native = {"largest": self.engine.largest} if hasattr(self.engine, "largest") else {}
         return Sampler(params, self.engine.model.config.n_vocab, **native)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
 
@@ -13,8 +13,10 @@ SEED = 0
 """Unless another is given: every repetition chooses the same tokens."""
 GREEDY = "greedy"
 DEFAULT = "default"
-NAMES = tuple(spec.name for spec in fields(SamplingParams))
-INTEGERS = ("top_k", "seed")
+NAMES = tuple(spec.name for spec in fields(SamplingParams) if spec.name not in ("logit_bias", "dry_sequence_breakers"))
+"""The settings that are numbers."""
+INTEGERS = ("top_k", "repeat_last_n", "dry_allowed_length", "dry_penalty_last_n", "mirostat", "seed")
+_ALWAYS = ("temperature", "top_k", "top_p", "min_p", "seed")
 
 
 def parse_sampler(option: str, text: str) -> SamplingParams:
@@ -49,10 +51,12 @@ def parse_sampler(option: str, text: str) -> SamplingParams:
 
 
 def sampler_text(params: SamplingParams) -> str:
-    """`greedy`, or every setting as `parse_sampler` reads it."""
-    if params.temperature == 0:
+    """`greedy`, or settings as `parse_sampler` reads them: the usual ones, and those that aren't the default's."""
+    if params == parse_sampler("", GREEDY):
         return GREEDY
-    return ",".join(f"{name}={value}" for name, value in asdict(params).items())
+    default = SamplingParams()
+    said = {name: getattr(params, name) for name in NAMES}
+    return ",".join(f"{n}={v}" for n, v in said.items() if n in _ALWAYS or v != getattr(default, n))
 
 
 def _value(option: str, name: str, text: str) -> int | float:

@@ -118,7 +118,7 @@ def run(
             reason = "interrupted" if interrupted else generation.finish_reason
             out.end_line()
             if as_json:
-                typer.echo(json.dumps(result(llm, generation, out.text, reason, sampling, steps)))
+                typer.echo(json.dumps(result(llm, generation, out.text, reason, steps)))
             else:
                 typer.echo(summary(llm, generation, reason, sampling["temperature"], steps), err=True)
             for line in remarks(llm, generation, reason, n):

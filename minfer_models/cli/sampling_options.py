@@ -43,13 +43,36 @@ OPTIONS = (
     ),
     SamplingOption("top_k", int, 40, "Keep the K most likely tokens; 0: all."),
     SamplingOption("top_p", float, 0.95, "Keep the most likely tokens up to this probability; 1: all."),
-    SamplingOption("min_p", float, 0.05, "Keep tokens this likely, relative to the likeliest."),
+    SamplingOption("min_p", float, 0.05, "Keep tokens this likely, relative to the likeliest; 0: all."),
+    SamplingOption("typical_p", float, 1.0, "Keep the most typical tokens up to this probability; 1: all."),
+    SamplingOption("top_n_sigma", float, 0.0, "Keep logits within N standard deviations of the largest; 0: all."),
+    SamplingOption("xtc_probability", float, 0.0, "How often top choices are left out; 0: never."),
+    SamplingOption("xtc_threshold", float, 0.1, "What is a top choice: tokens this likely; above 0.5: none."),
+    SamplingOption("dynatemp_range", float, 0.0, "How far the temperature follows the entropy; 0: fixed."),
+    SamplingOption("dynatemp_exponent", float, 1.0, "How it follows: the exponent of the normalized entropy."),
+    SamplingOption("repeat_penalty", float, 1.0, "Divides logits of recent tokens of prompt and text; 1: off."),
+    SamplingOption("repeat_last_n", int, 64, "How many tokens are recent; -1: all, 0: none."),
+    SamplingOption("presence_penalty", float, 0.0, "Taken from logits of generated tokens, -2 to 2."),
+    SamplingOption("frequency_penalty", float, 0.0, "Taken from logits per time a token was generated, -2 to 2."),
+    SamplingOption("dry_multiplier", float, 0.0, "Penalty for continuing a repetition; 0: off."),
+    SamplingOption("dry_base", float, 1.75, "How the penalty grows with each repeated token."),
+    SamplingOption("dry_allowed_length", int, 2, "The shortest repetition that is penalized."),
+    SamplingOption("dry_penalty_last_n", int, -1, "Tokens in which repetitions are looked for; -1: all."),
     SamplingOption(
-        "seed",
-        int | None,
+        "dry_sequence_breakers",
+        list[str] | None,
         None,
-        "Seed of the sampler; -1 or unset draws one, which is reported.",
-        ("--seed", "-s"),
+        'A text that ends repetitions; give it again for more, none for no text. Unset: newline : " *',
+        ("--dry-sequence-breaker", "--dry-sequence-breakers"),
+    ),
+    SamplingOption("mirostat", int, 0, "Keep the surprise near a target, version 1 or 2; 0: off."),
+    SamplingOption("mirostat_tau", float, 5.0, "Mirostat's target in bits."),
+    SamplingOption("mirostat_eta", float, 0.1, "Mirostat's learning rate."),
+    SamplingOption(
+        "logit_bias", list[str] | None, None, "ID=BIAS added to a token's logit, -inf: never. Give it again for more."
+    ),
+    SamplingOption(
+        "seed", int | None, None, "Seed of the sampler; -1 or unset draws one, which is reported.", ("--seed", "-s")
     ),
 )
 """As in SamplingParams, but for the temperature: a command line that says nothing gets the most likely tokens."""
@@ -70,7 +93,7 @@ def takes_sampling(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**given: Any) -> None:
-        sampling = {option.setting: given.pop(option.setting) for option in OPTIONS}
+        sampling = _settings({option.setting: given.pop(option.setting) for option in OPTIONS})
         command(**given, sampling=sampling)
 
     changed: Any = run
@@ -78,6 +101,24 @@ def takes_sampling(command: Callable[..., None]) -> Callable[..., None]:
     changed.__annotations__ = {p.name: p.annotation for p in parameters}
     del changed.__wrapped__
     return run
+
+
+def _settings(given: dict[str, Any]) -> dict[str, Any]:
+    """What the options say, lists of texts read; what isn't said about those keeps its default."""
+    biases, breakers = given.pop("logit_bias"), given.pop("dry_sequence_breakers")
+    if biases:
+        given["logit_bias"] = dict(_bias(text) for text in biases)
+    if breakers:
+        given["dry_sequence_breakers"] = () if breakers == ["none"] else tuple(breakers)
+    return given
+
+
+def _bias(text: str) -> tuple[int, float]:
+    token_id, _, bias = text.partition("=")
+    try:
+        return int(token_id), float(bias)
+    except ValueError:
+        raise typer.BadParameter(f"--logit-bias is {text!r}, expected ID=BIAS, such as 15=-1.5 or 15=-inf") from None
 
 
 def check_sampling(sampling: dict[str, Any]) -> None:

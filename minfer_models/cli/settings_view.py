@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from minfer_models.llm import LLM
+    from minfer_models.sampling import Sampler
 
 
 def settings_of(llm: LLM) -> dict[str, Any]:
@@ -28,6 +30,15 @@ def settings_of(llm: LLM) -> dict[str, Any]:
         + (f" on {engine.options.place}" if engine.options.place else ""),
         "fusions_off": ",".join(sorted(engine.options.fusions_off)) or "none",
     }
+
+
+def sampling_of(sampler: Sampler) -> dict[str, Any]:
+    """Every setting but the seed, and `stages`: those of the pipeline that the settings turn on, in order."""
+    params = sampler.params
+    settings = {name: getattr(params, name) for name in type(params).__slots__ if name != "seed"}
+    # JSON has no infinity
+    settings["logit_bias"] = {str(i): "-inf" if b == -math.inf else b for i, b in params.logit_bias.items()}
+    return settings | {"dry_sequence_breakers": list(params.dry_sequence_breakers), "stages": list(sampler.stages)}
 
 
 def steps_by_threads(llm: LLM) -> dict[int, int]:

@@ -76,11 +76,10 @@ def result(
     generation: Generation,
     text: str,
     reason: str | None,
-    sampling: dict[str, Any],
     steps: dict[int, int],
 ) -> dict[str, Any]:
     """The whole answer of `minfer run --json`."""
-    from minfer_models.cli.settings_view import settings_of
+    from minfer_models.cli.settings_view import sampling_of, settings_of
 
     usage = generation.usage
     return {
@@ -98,5 +97,5 @@ def result(
         "rates": {"prefill": usage.prefill_rate, "decode": usage.decode_rate if usage.completion_tokens > 1 else None},
         "seconds": {"prefill": usage.prefill_seconds, "decode": usage.decode_seconds},
         "steps_by_threads": {str(threads): n for threads, n in steps.items()},
-        "settings": settings_of(llm) | {k: v for k, v in sampling.items() if k != "seed"},
+        "settings": settings_of(llm) | sampling_of(generation.sampler),
     }

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
 from minfer_models.sampling.errors import SamplingError
+
+MOST_BIAS = 100.0
 
 
 def require_number(name: str, value: Any, allowed: str, low: float, high: float = math.inf) -> None:
@@ -24,3 +27,27 @@ def require_integer(name: str, value: Any, allowed: str, low: int, high: int | N
     number = int(value)
     if number < low or (high is not None and number > high):
         raise SamplingError(f"{name} is {value!r}; it must be {allowed}")
+
+
+def logit_biases(name: str, value: Any) -> dict[int, float]:
+    """A copy of token id to bias; SamplingError unless ids are integers from 0 and biases in range, or -inf."""
+    if not isinstance(value, Mapping):
+        raise SamplingError(f"{name} is {value!r}; it must be a mapping from token ids to numbers")
+    biases: dict[int, float] = {}
+    for token_id, bias in value.items():
+        require_integer(f"{name} has a token id that", token_id, "at least 0", low=0)
+        allowed = f"between {-MOST_BIAS:g} and {MOST_BIAS:g}, or -inf (never)"
+        if bias != -math.inf:
+            require_number(f"{name} of token {token_id}", bias, allowed, low=-MOST_BIAS, high=MOST_BIAS)
+        biases[int(token_id)] = float(bias)
+    return biases
+
+
+def texts(name: str, value: Any) -> tuple[str, ...]:
+    """A tuple of the texts; SamplingError unless each is a str with something in it."""
+    if isinstance(value, str) or not isinstance(value, list | tuple):
+        raise SamplingError(f"{name} is {value!r}; it must be a list of texts")
+    for text in value:
+        if not isinstance(text, str) or not text:
+            raise SamplingError(f"{name} has {text!r}; each must be a text that is not empty")
+    return tuple(value)

@@ -94,7 +94,7 @@ def test_the_sampler_is_told(tiny: Path, bench: Bench, valid: Callable[[str], An
 
 
 def test_a_sampler_s_text_names_it_again() -> None:
-    for text in ("default", "temperature=2,top_k=0,top_p=0.5,min_p=0,seed=77"):
+    for text in ("default", "temperature=2,top_k=0,top_p=0.5,min_p=0,seed=77", "temperature=0,presence_penalty=1.5"):
         params = parse_sampler("-s", text)
         assert parse_sampler("-s", sampler_text(params)) == params
     assert parse_sampler("-s", "greedy").temperature == 0

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from minfer_kernels.cpu.compiler.features import Isa
 from minfer_kernels.cpu.compiler.library import KernelLibrary
-from minfer_kernels.cpu.runner.largest import Largest
+from minfer_kernels.cpu.runner.largest import CHUNK, Largest
+from minfer_models.sampling.largest import NumpyLargest
 
 Row = NDArray[np.float32]
 LIBRARIES = {isa: KernelLibrary(isa, CACHE) for isa in ISAS}
@@ -25,7 +26,9 @@ def check(row: Row, k: int, isa: Isa) -> None:
     expected, look = best_first(row), Largest(LIBRARIES[isa], len(row), k)
     held = guarded(row)
     assert look.argmax(held) == (expected[0] if expected else -1)
-    ids, values = look.top_k(held)
+    found = look.top_k(held)
+    assert found is not None
+    ids, values = found
     assert ids.tolist() == sorted(expected[:k])
     assert values.tolist() == row[ids].tolist()
 
@@ -62,7 +65,7 @@ def test_what_is_not_finite_is_told(isa: Isa, bad: float, at: int) -> None:
     row[at] = bad
     look = Largest(LIBRARIES[isa], 200, 5)
     assert look.argmax(row) == -1
-    assert len(look.top_k(row)[0]) == 0
+    assert look.top_k(row) is None
     only_behind = Largest(LIBRARIES[isa], at, 5) if at else None
     assert only_behind is None or only_behind.argmax(row) == at - 1
 
@@ -73,7 +76,9 @@ def test_a_row_may_change_in_place_and_be_another() -> None:
     assert look.argmax(row) == 1
     row[2] = 9
     assert look.argmax(row) == 2
-    assert look.top_k(np.array([4, 4, 4, 9], np.float32))[0].tolist() == [0, 1]
+    found = look.top_k(np.array([4, 4, 4, 9], np.float32))
+    assert found is not None
+    assert found[0].tolist() == [0, 1]
 
 
 def test_rows_it_cannot_read_and_k_out_of_range_are_refused() -> None:
@@ -84,3 +89,66 @@ def test_rows_it_cannot_read_and_k_out_of_range_are_refused() -> None:
     for k in (0, 1025):
         with pytest.raises(ValueError, match=f"k is {k}, expected 1 to 1024"):
             Largest(LIBRARIES[ISAS[0]], 3, k)
+
+
+SIZES = st.sampled_from([1, 7, 8, 9, 63, 64, 65, 130, 1000])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@settings(max_examples=60, deadline=None)
+@given(n=SIZES, floor=st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 9.0]), seed=st.integers(0, 99))
+def test_those_above_a_floor(isa: Isa, n: int, floor: float, seed: int) -> None:
+    row = np.random.default_rng(seed).standard_normal(n).round(1).astype(np.float32)
+    row[seed % n] = -np.inf
+    ids, values = Largest(LIBRARIES[isa], n).above(guarded(row), floor)
+    assert ids.tolist() == [i for i in range(n) if row[i] > floor]
+    assert values.tolist() == row[ids].tolist()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@settings(max_examples=60, deadline=None)
+@given(n=SIZES, width=st.sampled_from([0.01, 1.0, 9.0, 200.0]), scale=st.sampled_from([1.0, 0.37, 4.0, 1e30, 1e-30]),
+       seed=st.integers(0, 99))  # fmt: skip
+def test_masses_have_the_bits_of_numpy_and_are_sums_of_exponentials(
+    isa: Isa, n: int, width: float, scale: float, seed: int
+) -> None:
+    row = (np.random.default_rng(seed).standard_normal(n) * width).astype(np.float32)
+    row[seed % n] = -np.inf
+    if n == 1:
+        row[0] = 3
+    top = float(row.max())
+    sums = Largest(LIBRARIES[isa], n).masses(guarded(row), top, scale)
+    assert sums.tobytes() == NumpyLargest(n, 1).masses(row, top, scale).tobytes()
+    terms = np.exp((row.astype(np.float64) - top) * np.float32(scale))
+    exact = [terms[i : i + CHUNK].sum() for i in range(0, n, CHUNK)]
+    # (x - top) * scale is rounded twice, and its error grows with it
+    np.testing.assert_allclose(sums, exact, rtol=2e-6 * max(1.0, width / 20), atol=1e-30)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@settings(max_examples=60, deadline=None)
+@given(n=SIZES, seed=st.integers(0, 99))
+def test_a_mask_bars_and_hides_nothing_that_is_not_finite(isa: Isa, n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    row = rng.standard_normal(n).astype(np.float32)
+    row[rng.integers(n)], row[rng.integers(n)], row[rng.integers(n)] = np.nan, np.inf, -np.inf
+    bits = rng.integers(0, 2, n)
+    mask = np.zeros(-(-n // 32), np.uint32)
+    for i in np.flatnonzero(bits):
+        mask[i // 32] |= np.uint32(1 << (i % 32))
+    out, expected = guarded(np.zeros(n, np.float32)), np.zeros(n, np.float32)
+    Largest(LIBRARIES[isa], n).masked(guarded(row), mask, out)
+    NumpyLargest(n, 1).masked(row, mask, expected)
+    assert np.array_equal(out, expected, equal_nan=True)
+    for i in range(n):
+        if bits[i]:
+            assert np.array_equal(out[i], row[i], equal_nan=True)
+        else:
+            assert out[i] == -np.inf or np.isnan(row[i]) or (row[i] == np.inf and np.isnan(out[i]))
+
+
+def test_a_mask_with_too_few_words_is_refused() -> None:
+    with pytest.raises(ValueError, match="the mask has 1 words, fewer than 33 elements take"):
+        Largest(LIBRARIES[ISAS[0]], 33).masked(
+            np.zeros(33, np.float32), np.zeros(1, np.uint32), np.zeros(33, np.float32)
+        )

@@ -4,62 +4,123 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from minfer_kernels.cpu.compiler.library import KernelLibrary
 from minfer_kernels.cpu.runner.largest import MOST, Largest
 from minfer_models.sampling import Sampler, SamplingError, SamplingParams
 
 LIBRARY = KernelLibrary(None, Path(__file__).resolve().parents[2] / ".cache" / "test-kernels")
+N_VOCAB = 151_936
 PARAMS = st.builds(
     SamplingParams,
     temperature=st.sampled_from([0, 0.3, 0.8, 2.5]),
-    top_k=st.sampled_from([0, 1, 2, 7, 40, 2000]),
+    top_k=st.sampled_from([0, 0, 1, 2, 7, 40, 2000]),
     top_p=st.sampled_from([0, 0.3171, 0.9, 0.95, 1]),
-    min_p=st.sampled_from([0, 0.05, 0.7]),
+    min_p=st.sampled_from([0, 0, 0.05, 0.7]),
+    top_n_sigma=st.sampled_from([0, 0, 0, 1.1]),
+    typical_p=st.sampled_from([1, 1, 1, 0.71]),
+    xtc_probability=st.sampled_from([0, 0, 0.5]),
+    dynatemp_range=st.sampled_from([0, 0, 0.5]),
+    mirostat=st.sampled_from([0, 0, 0, 1, 2]),
+    repeat_penalty=st.sampled_from([1, 1.2]),
+    presence_penalty=st.sampled_from([0, 1]),
     seed=st.integers(0, 2**64 - 1),
 )
 
 
-def pair(params: SamplingParams, n: int, decodable: int) -> tuple[Sampler, Sampler]:
-    def largest(n: int, k: int) -> Largest | None:
-        return Largest(LIBRARY, n, k) if k <= MOST else None
-
-    return Sampler(params, n, decodable, largest), Sampler(params, n, decodable)
+def native(n: int, k: int) -> Largest | None:
+    return Largest(LIBRARY, n, k) if k <= MOST else None
 
 
-@settings(max_examples=200, deadline=None)
-@given(params=PARAMS, n=st.integers(1, 400), width=st.sampled_from([0.01, 1.0, 8.0]), data=st.data())
+class Some:
+    """A constraint that lets a share of the tokens through."""
+
+    def __init__(self, n: int, share: float) -> None:
+        bits = np.random.default_rng(n).random(32 * -(-n // 32)) < share
+        bits[0] = True
+        self._mask = np.packbits(bits, bitorder="little").view(np.uint32)
+        self.finished = False
+
+    def mask(self) -> NDArray[np.uint32]:
+        return self._mask
+
+    def accept(self, token_id: int) -> None:
+        assert self._mask[token_id // 32] >> (token_id % 32) & 1
+
+
+def pair(params: SamplingParams, n: int, decodable: int, share: float | None = None) -> tuple[Sampler, Sampler]:
+    constraint = None if share is None else Some(n, share)
+    return (
+        Sampler(params, n, decodable, native, prompt=[0, 1], constraint=constraint),
+        Sampler(params, n, decodable, prompt=[0, 1], constraint=constraint),
+    )
+
+
+def check(native: Sampler, numpy: Sampler, row: NDArray[np.float32]) -> None:
+    """The same bits, not only nearly the same numbers."""
+    ids, probabilities = native.distribution(row)
+    expected = numpy.distribution(row)
+    assert ids.tolist() == expected[0].tolist()
+    assert probabilities.tolist() == expected[1].tolist()
+    assert native.sample(row) == numpy.sample(row)
+
+
+@settings(max_examples=250, deadline=None)
+@given(params=PARAMS, n=st.integers(1, 3000), width=st.sampled_from([0.01, 1.0, 8.0]), data=st.data())
 def test_the_same_choices(params: SamplingParams, n: int, width: float, data: st.DataObject) -> None:
     decodable = data.draw(st.integers(1, n))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     rows = (rng.standard_normal((3, n)) * width).round(2).astype(np.float32)
     rows[:, decodable:] = math.nan
-    rows[2, rng.integers(0, decodable)] = -math.inf
-    native, numpy = pair(params, n, decodable)
+    rows[2, rng.integers(1, decodable) if decodable > 1 else 0 :] = -math.inf
+    both = pair(params, n, decodable, data.draw(st.sampled_from([None, 0.02, 0.9])))
     for row in rows:
-        if row[:decodable].max() == -math.inf:
-            continue
-        assert native.sample(row) == numpy.sample(row)
-        ids, probabilities = native.distribution(row)
-        expected = numpy.distribution(row)
-        assert ids.tolist() == expected[0].tolist()
-        assert probabilities.tolist() == expected[1].tolist()
+        if row[0] > -math.inf:
+            check(*both, row)
 
 
-@pytest.mark.parametrize("temperature", [0, 0.8])
+@pytest.mark.parametrize("width", [0.05, 2.5])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {},
+        {"top_k": 0},
+        {"top_k": 0, "min_p": 0},
+        {"top_k": 0, "min_p": 0, "top_p": 0.9999},
+        {"top_k": 0, "top_p": 1},
+        {"top_k": 0, "top_p": 1, "min_p": 0},
+        {"top_k": 5000},
+        {"mirostat": 2},
+        {"presence_penalty": 1, "repeat_penalty": 1.1, "top_n_sigma": 1},
+    ],
+)
+def test_the_same_choices_of_a_large_vocabulary(setting: dict[str, Any], width: float) -> None:
+    rng = np.random.default_rng(2)
+    both = pair(SamplingParams(**{"seed": 3, **setting}), N_VOCAB, 151_669)
+    for _ in range(2):
+        row = (rng.standard_normal(N_VOCAB) * width).astype(np.float32)
+        row[151_669:] = math.nan
+        check(*both, row)
+
+
+@pytest.mark.parametrize("setting", [{"temperature": 0}, {}, {"top_k": 0}, {"top_k": 0, "top_p": 1, "min_p": 0}])
 @pytest.mark.parametrize("bad", [math.nan, math.inf, None])
-def test_the_same_refusals(temperature: float, bad: float | None) -> None:
+def test_the_same_refusals(setting: dict[str, Any], bad: float | None) -> None:
+    good = np.zeros(100, np.float32)
     row = np.full(100, -math.inf if bad is None else 0.5, np.float32)
     if bad is not None:
         row[70] = bad
     messages: list[str] = []
-    for sampler in pair(SamplingParams(temperature=temperature, seed=1), 100, 100):
-        sampler.step = 3
+    for sampler in pair(SamplingParams(**setting, seed=1), 100, 100):
+        for _ in range(3):
+            sampler.sample(good)
         with pytest.raises(SamplingError) as error:
             sampler.sample(row)
         messages.append(str(error.value))
@@ -68,3 +129,11 @@ def test_the_same_refusals(temperature: float, bad: float | None) -> None:
             sampler.sample(row[:99])
     assert messages[0] == messages[1]
     assert "at step 3" in messages[0]
+
+
+def test_probabilities_that_came_back_stay() -> None:
+    sampler, _ = pair(SamplingParams(top_p=1, min_p=0, top_k=3, seed=1), 50, 50)
+    row = np.arange(50, dtype=np.float32)
+    ids, _ = sampler.distribution(row)
+    sampler.sample(row[::-1].copy())
+    assert ids.tolist() == [47, 48, 49]

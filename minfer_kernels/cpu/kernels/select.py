@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from minfer_kernels.cpu.compiler.kernel import Int, Ptr, kernel
+from minfer_kernels.cpu.compiler.kernel import F32, Int, Ptr, kernel
 from minfer_kernels.cpu.simd import (
     any_lane,
     f32_of_bits,
@@ -20,20 +20,28 @@ from minfer_kernels.cpu.simd import (
     load_f32x8,
     load_f32x8_partial,
     load_i64,
+    load_u8,
     magnitude_bits,
     max_lanes,
     max_lanes_i32,
     maximum,
     maximum_i32,
+    power_of_two,
+    round_even,
     select,
     smaller,
     splat_f32x8,
     splat_i32x8,
     store_f32,
+    store_f32x8,
+    store_f32x8_partial,
     store_i64,
+    sum_lanes,
     sum_lanes_i32,
+    to_f32,
     to_i32,
 )
+from minfer_kernels.cpu.simd.ints import bits_of_byte
 
 CHUNK = 64
 """Elements that are looked at together: a chunk without a large one costs eight loads and a compare."""
@@ -156,3 +164,71 @@ def top_k(row: Ptr, n: Int, k: Int, capacity: Int, values: Ptr, ids: Ptr, out: P
         keep_largest(values, ids, count, k)
         count = k
     store_i64(out, -1 if max_lanes_i32(largest) > INFINITY_RANK or best == of_rank(INFINITY_RANK) else count)
+
+
+@kernel
+def above(row: Ptr, n: Int, floor: F32, values: Ptr, ids: Ptr, out: Ptr) -> None:
+    """The elements above `floor`, ids ascending: values float32[n], ids int64[n], out int64[1] how many there are."""
+    count, floors = 0, splat_f32x8(floor)
+    for start in range(0, n, CHUNK):
+        end = smaller(start + CHUNK, n)
+        for i in range(start, end - 7, 8):
+            if any_lane(greater(load_f32x8(row + 4 * i), floors)):
+                count = append_above(row, i, i + 8, floor, values, ids, count)
+        count = append_above(row, end - (end - start) % 8, end, floor, values, ids, count)
+    store_i64(out, count)
+
+
+@inline
+def weight(x: Any, top: Any, scale: Any) -> Any:
+    """exp((x - top) * scale) lane by lane, 0 below e^-88: Cephes' expf, every product and sum rounded.
+
+    Nothing is fused, so that numpy, which has no fused multiply-add, can have the same bits.
+    """
+    d = maximum((x - top) * scale, splat_f32x8(-88.0))
+    power = round_even(d * splat_f32x8(1.44269504088896341))
+    r = d - power * splat_f32x8(0.693359375)
+    r = r - power * splat_f32x8(-2.12194440e-4)
+    p = splat_f32x8(1.9875691500e-4) * r + splat_f32x8(1.3981999507e-3)
+    p = p * r + splat_f32x8(8.3334519073e-3)
+    p = p * r + splat_f32x8(4.1665795894e-2)
+    p = p * r + splat_f32x8(1.6666665459e-1)
+    p = p * r + splat_f32x8(5.0000001201e-1)
+    p = p * (r * r) + r + splat_f32x8(1.0)
+    return p * power_of_two(to_i32(power))
+
+
+@kernel
+def masses(row: Ptr, n: Int, top: F32, scale: F32, out: Ptr) -> None:
+    """out float32[ceil(n / CHUNK)]: the sum of each chunk's weights, lane by lane ascending, then by `sum_lanes`."""
+    tops, scales = splat_f32x8(top), splat_f32x8(scale)
+    for start in range(0, n, CHUNK):
+        end, total = smaller(start + CHUNK, n), splat_f32x8(0.0)
+        for i in range(start, end - 7, 8):
+            total += weight(load_f32x8(row + 4 * i), tops, scales)
+        rest = (end - start) % 8
+        if rest > 0:
+            total += weight(load_f32x8_partial(row + 4 * (end - rest), rest, NEGATIVE_INFINITY), tops, scales)
+        store_f32(out + 4 * (start // CHUNK), sum_lanes(total))
+
+
+@inline
+def bars(mask: int, i: int) -> Any:
+    """-inf in the lanes of elements i to i + 7 whose bit is not set, 0 in the others."""
+    bits = to_f32(bits_of_byte(load_u8(mask + i // 8)))
+    return select(greater(bits, splat_f32x8(0.0)), splat_f32x8(0.0), splat_f32x8(NEGATIVE_INFINITY))
+
+
+@kernel
+def masked(row: Ptr, n: Int, mask: Ptr, out: Ptr) -> None:
+    """out float32[n]: the row, with -inf added where bit i % 8 of the mask's byte i // 8 is not set.
+
+    NaN stays, and +inf becomes NaN: an element that can't be chosen shows what is wrong with it.
+    """
+    for i in range(0, n - 7, 8):
+        store_f32x8(out + 4 * i, load_f32x8(row + 4 * i) + bars(mask, i))
+    rest = n % 8
+    if rest > 0:
+        at = n - rest
+        x = load_f32x8_partial(row + 4 * at, rest, 0.0) + bars(mask, at)
+        store_f32x8_partial(out + 4 * at, rest, x)

@@ -137,6 +137,12 @@ def exp(b: ir.IRBuilder, x: Any) -> Any:
     return b.fmul(b.fmul(p, _power_of_two(b, half)), _power_of_two(b, b.sub(exponent, half)))
 
 
+@op(f32x8, i32x8, both_widths=True)
+def power_of_two(b: ir.IRBuilder, exponent: Any) -> Any:
+    """2**exponent for exponents from -126 to 127; 0 for -127."""
+    return _power_of_two(b, exponent)
+
+
 @op(f32x8, f32x8, both_widths=True)
 def round_even(b: ir.IRBuilder, x: Any) -> Any:
     """To the nearest integer, halves to even."""

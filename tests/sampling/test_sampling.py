@@ -1,17 +1,20 @@
-"""Sampling against a naive implementation, exact probabilities and the stated guarantees."""
+"""Single samplers: draws, edges, seeds, settings out of range and rows that are refused."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+import re
+from types import SimpleNamespace
+from typing import Any, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from sampling_oracle import Step, distribution
 
-from minfer_models.sampling import Sampler, SamplingError, SamplingParams
+from minfer_models.sampling import Sampler, SamplingError, SamplingParams, SamplingSettings, sampling_params
+from minfer_models.sampling.params import SETTINGS
+from minfer_models.sampling.uniforms import Uniforms
 
 Row = npt.NDArray[np.float32]
 OFF: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
@@ -19,57 +22,6 @@ OFF: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.
 
 def row(*values: float) -> Row:
     return np.array(values, dtype=np.float32)
-
-
-def naive(logits: Row, decodable: int, params: SamplingParams) -> dict[int, float]:
-    """Id to probability, by sorting everything and following the definitions one token at a time."""
-    ranked = sorted(range(decodable), key=lambda i: (-float(logits[i]), i))
-    top = float(logits[ranked[0]])
-    if params.temperature == 0:
-        return {ranked[0]: 1.0}
-    if params.top_k:
-        ranked = ranked[: params.top_k]
-    if params.top_p < 1:
-        weights = [math.exp(float(logits[i]) - top) for i in ranked]
-        total, reached, keep = math.fsum(weights), 0.0, 0
-        while keep == 0 or (reached < params.top_p * total and keep < len(ranked)):
-            reached += weights[keep]
-            keep += 1
-        ranked = ranked[:keep]
-    if params.min_p > 0:
-        ranked = [i for i in ranked if float(logits[i]) >= top + math.log(params.min_p)]
-    weights = [math.exp((float(logits[i]) - top) / params.temperature) for i in ranked]
-    return {i: weight / math.fsum(weights) for i, weight in zip(ranked, weights, strict=True)}
-
-
-# Logits in quarters: many ties, and no sum of probabilities lands on a limit by rounding alone.
-LOGITS = st.lists(st.one_of(st.integers(-40, 40).map(lambda n: n / 4), st.just(-math.inf)), min_size=1, max_size=60)
-PARAMS = st.builds(
-    SamplingParams,
-    temperature=st.sampled_from([0, 1e-6, 0.3, 1, 2.5, 1e9]),
-    top_k=st.sampled_from([0, 1, 2, 3, 7, 40, 10**9]),
-    top_p=st.sampled_from([0, 0.05, 0.3171, 0.62, 0.9, 0.9993, 1]),
-    min_p=st.sampled_from([0, 0.011, 0.2, 0.7, 1]),
-    seed=st.integers(0, 2**64 - 1),
-)
-
-
-@settings(max_examples=400, deadline=None)
-@given(values=LOGITS, params=PARAMS, padding=st.integers(0, 3))
-@example(values=[0.0] * 7, params=SamplingParams(1, 3, 1, 0, 1), padding=1)
-@example(values=[0.0, -100.0, 0.25], params=SamplingParams(1, 0, 0.9999, 0, 1), padding=0)
-def test_the_distribution_is_the_naive_one(values: list[float], params: SamplingParams, padding: int) -> None:
-    logits = row(*values, *[math.nan] * padding)
-    sampler = Sampler(params, len(logits), len(values))
-    if max(values) == -math.inf:
-        with pytest.raises(SamplingError, match="every logit is -inf"):
-            sampler.distribution(logits)
-        return
-    ids, probabilities = sampler.distribution(logits)
-    expected = naive(logits, len(values), params)
-    assert ids.tolist() == sorted(expected)
-    np.testing.assert_allclose(probabilities, [expected[i] for i in sorted(expected)], rtol=1e-9, atol=1e-15)
-    assert expected[sampler.sample(logits)] > 0
 
 
 @pytest.mark.parametrize("width", [1000, 49152])
@@ -92,18 +44,56 @@ def chi_square(counts: npt.NDArray[np.int64], probabilities: npt.NDArray[np.floa
 
 
 @pytest.mark.parametrize(
-    "setting", [{}, {"temperature": 0.5}, {"top_k": 3}, {"top_p": 0.8}, {"min_p": 0.2}, {"temperature": 2, "top_k": 5}]
+    "setting",
+    [
+        {},
+        {"temperature": 0.5},
+        {"top_k": 3},
+        {"top_p": 0.8},
+        {"min_p": 0.2},
+        {"temperature": 2, "top_k": 5},
+        {"typical_p": 0.7},
+        {"top_n_sigma": 0.8},
+        {"temperature": 1.0, "dynatemp_range": 0.7, "dynatemp_exponent": 0.5},
+        {"logit_bias": {0: 1.5, 3: -math.inf}},
+    ],
 )
 def test_draws_follow_the_distribution(setting: dict[str, float]) -> None:
     logits = row(0.0, 1.0, -1.0, 2.0, 0.5, 1.5, -2.0, -math.inf)
     params = SamplingParams(**{**OFF, **setting, "seed": 20240726})
-    expected = naive(logits, 8, params)
+    expected = distribution(logits.tolist(), Step(params, 8))
     sampler = Sampler(params, 8)
-    counts = np.bincount([sampler.sample(logits) for _ in range(4000)], minlength=8)
+    counts = np.zeros(8, np.int64)
+    for _ in range(4000):
+        counts[sampler.sample(logits)] += 1
     possible = sorted(i for i, p in expected.items() if p > 0)
     assert counts.sum() == counts[possible].sum()
     # The 0.9999 quantile for 7 or fewer degrees of freedom is below 30.
     assert chi_square(counts[possible], np.array([expected[i] for i in possible])) < 30
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"xtc_probability": 0.4, "xtc_threshold": 0.15},
+        {"mirostat": 1, "mirostat_tau": 1.2},
+        {"mirostat": 2, "mirostat_tau": 1.4},
+        {"repeat_penalty": 1.7, "presence_penalty": 0.5},
+        {"dry_multiplier": 1.0},
+    ],
+)
+def test_first_draws_of_many_seeds_follow_the_distribution(setting: dict[str, float]) -> None:
+    logits = row(0.0, 1.0, -1.0, 2.0, 0.5, 1.5, -2.0, -math.inf)
+    prompt, counts, expected = [3, 1, 3, 5, 3, 1, 3], np.zeros(8, np.int64), np.zeros(8)
+    for seed in range(2500):
+        params = SamplingParams(**{**OFF, **setting, "seed": seed})
+        mu = 2 * params.mirostat_tau
+        for i, p in distribution(logits.tolist(), Step(params, 8, prompt, mu=mu)).items():
+            expected[i] += p / 2500
+        counts[Sampler(params, 8, prompt=prompt, bytes_of=lambda _: b"").sample(logits)] += 1
+    possible = np.flatnonzero(expected)
+    assert counts.sum() == counts[possible].sum()
+    assert chi_square(counts[possible], expected[possible]) < 30
 
 
 def test_greedy_takes_the_lowest_id_on_ties() -> None:
@@ -141,20 +131,6 @@ def test_filters_come_before_temperature() -> None:
     logits = row(2.0, 1.0, 0.0)
     hot = Sampler(SamplingParams(temperature=100, top_k=0, top_p=0.6, min_p=0), 3).distribution(logits)[0]
     assert hot.tolist() == [0]  # after the division by 100 every token would be about a third
-
-
-@settings(max_examples=100, deadline=None)
-@given(seed=st.integers(0, 2**64 - 1), steps=st.integers(1, 6), back=st.integers(0, 5))
-def test_seed_and_step_alone_decide(seed: int, steps: int, back: int) -> None:
-    rows = np.random.default_rng(seed).standard_normal((6, 50)).astype(np.float32)
-    params = SamplingParams(**{**OFF, "seed": seed})
-    first, second = Sampler(params, 50), Sampler(params, 50)
-    chosen = [first.sample(r) for r in rows]
-    for r in rows[:steps]:
-        second.sample(r + 1)  # other rows before do not matter
-    second.step = back
-    assert second.sample(rows[back]) == chosen[back]
-    assert first.step == 6
 
 
 def test_seeds_differ() -> None:
@@ -207,11 +183,113 @@ def test_settings_that_keep_the_same_tokens_choose_the_same_one() -> None:
         ("seed", 2**64, "between 0 and"),
         ("seed", 1.5, "an integer between 0 and"),
         ("seed", "42", "an integer between 0 and"),
+        ("typical_p", 1.01, "between 0 and 1"),
+        ("top_n_sigma", -0.5, "at least 0"),
+        ("top_n_sigma", math.nan, "at least 0"),
+        ("xtc_probability", 2, "between 0 and 1"),
+        ("xtc_threshold", -0.1, "between 0 and 1"),
+        ("dynatemp_range", -1, "at least 0"),
+        ("dynatemp_exponent", math.inf, "at least 0"),
+        ("repeat_penalty", 0, "above 0"),
+        ("repeat_penalty", -1.0, "above 0"),
+        ("repeat_last_n", -2, "at least 0"),
+        ("presence_penalty", 2.1, "between -2 and 2"),
+        ("frequency_penalty", -3, "between -2 and 2"),
+        ("dry_multiplier", -0.1, "at least 0"),
+        ("dry_base", 0.9, "at least 1"),
+        ("dry_allowed_length", 0, "at least 1"),
+        ("dry_penalty_last_n", -2, "at least 0"),
+        ("dry_sequence_breakers", "\n", "a list of texts"),
+        ("mirostat", 3, r"0 \(off\), 1 or 2"),
+        ("mirostat", 1.0, r"an integer 0 \(off\), 1 or 2"),
+        ("mirostat_tau", -1, "at least 0"),
+        ("mirostat_eta", -0.1, "at least 0"),
+        ("logit_bias", [3], "a mapping from token ids to numbers"),
     ],
 )
 def test_settings_out_of_range_are_named(name: str, value: Any, allowed: str) -> None:
-    with pytest.raises(SamplingError, match=rf"^{name} is {value!r}; it must be {allowed}"):
+    with pytest.raises(SamplingError, match=rf"^{name} is {re.escape(repr(value))}; it must be {allowed}"):
         SamplingParams(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("logit_bias", {3: 101}, "logit_bias of token 3 is 101; it must be between -100 and 100, or -inf (never)"),
+        ("logit_bias", {3: math.inf}, "logit_bias of token 3 is inf; it must be between -100 and 100"),
+        ("logit_bias", {3: "1"}, "logit_bias of token 3 is '1'; it must be a number between -100 and 100"),
+        ("logit_bias", {-1: 1}, "logit_bias has a token id that is -1; it must be at least 0"),
+        ("logit_bias", {"3": 1}, "logit_bias has a token id that is '3'; it must be an integer at least 0"),
+        ("dry_sequence_breakers", ["a", ""], "dry_sequence_breakers has ''; each must be a text that is not empty"),
+        ("dry_sequence_breakers", [b"a"], "dry_sequence_breakers has b'a'; each must be a text"),
+    ],
+)
+def test_parts_of_settings_out_of_range_are_named(name: str, value: Any, message: str) -> None:
+    with pytest.raises(SamplingError, match=re.escape(message)):
+        SamplingParams(**{name: value})
+
+
+def test_a_bias_of_a_token_that_is_not_there_is_refused() -> None:
+    with pytest.raises(SamplingError, match="logit_bias has token id 9; the vocabulary has ids 0 to 8"):
+        Sampler(SamplingParams(logit_bias={9: 1.0}), 9)
+
+
+def test_breakers_need_a_vocabulary() -> None:
+    with pytest.raises(SamplingError, match="dry_sequence_breakers need a vocabulary"):
+        Sampler(SamplingParams(dry_multiplier=1.0), 9)
+    assert "dry" in Sampler(SamplingParams(dry_multiplier=1.0, dry_sequence_breakers=()), 9).stages
+
+
+def test_settings_are_the_same_everywhere() -> None:
+    assert tuple(SamplingSettings.__annotations__) == SETTINGS
+    assert get_type_hints(SamplingSettings) == get_type_hints(SamplingParams)
+
+
+def test_a_setting_that_does_not_exist_is_named_with_the_nearest() -> None:
+    with pytest.raises(SamplingError, match="no sampling setting is called 'topp'; did you mean top_p"):
+        sampling_params(topp=1)
+    with pytest.raises(SamplingError, match="no sampling setting is called 'zzz'; settings: temperature, top_k"):
+        sampling_params(zzz=1)
+
+
+def test_params_are_values() -> None:
+    bias = {3: 1.0}
+    params = SamplingParams(logit_bias=bias, dry_sequence_breakers=["a"])
+    bias[3] = 2.0
+    assert params == SamplingParams(logit_bias={3: 1}, dry_sequence_breakers=("a",))
+    assert hash(params) == hash(SamplingParams(logit_bias={4: 1}, dry_sequence_breakers=("a",)))
+
+
+REPEATED = [0, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("last_n", [0, 64])
+def test_openai_penalties_count_generated_tokens_only(last_n: int) -> None:
+    logits = row(1.0, 0.5, 0.0, -1.0)
+    setting = {"temperature": 0, "presence_penalty": 2.0, "frequency_penalty": 2.0, "repeat_last_n": last_n}
+    sampler = Sampler(SamplingParams(**setting), 4, prompt=REPEATED)
+    # 0 is generated first, whatever the prompt has; then it has lost 4, and so has 1
+    assert [sampler.sample(logits) for _ in range(4)] == [0, 1, 2, 3]
+    assert sampler.sample(logits) == 0
+
+
+@pytest.mark.parametrize(("last_n", "chosen"), [(-1, 1), (6, 1), (3, 0), (0, 0)])
+def test_repeat_penalty_counts_the_prompt_within_its_window(last_n: int, chosen: int) -> None:
+    params = SamplingParams(temperature=0, repeat_penalty=4.0, repeat_last_n=last_n)
+    sampler = Sampler(params, 4, prompt=[0, 2, 2, 3, 3, 3])
+    assert sampler.sample(row(1.0, 0.5, 0.0, -1.0)) == chosen
+
+
+def test_greedy_is_behind_penalties_and_bias() -> None:
+    params = SamplingParams(temperature=0, logit_bias={1: -5.0}, presence_penalty=2.0, top_k=1, xtc_probability=1.0)
+    sampler = Sampler(params, 4)
+    assert [sampler.sample(row(1.0, 3.0, 1.0, -2.0)) for _ in range(3)] == [0, 2, 0]
+
+
+def test_tokens_of_the_prompt_that_cannot_be_chosen_do_no_harm() -> None:
+    params = SamplingParams(temperature=0, repeat_penalty=2.0, dry_multiplier=1.0, logit_bias={8: 1.0})
+    sampler = Sampler(params, 9, 5, prompt=[8, 7, 8, 7, 8], bytes_of=lambda _: b"")
+    assert sampler.sample(row(*range(9))) == 4
 
 
 def test_numpy_numbers_are_settings() -> None:
@@ -226,7 +304,7 @@ def test_an_impossible_token_is_not_chosen_at_the_ends_of_the_draw(
     monkeypatch: pytest.MonkeyPatch, uniform: float, chosen: int
 ) -> None:
     sampler = Sampler(SamplingParams(**OFF), 5)
-    monkeypatch.setattr(sampler, "_uniform", lambda step: uniform)
+    monkeypatch.setattr(sampler, "_uniforms", SimpleNamespace(draw=lambda step: uniform))
     assert sampler.sample(row(-math.inf, 2, -math.inf, 2, -math.inf)) == chosen
 
 
@@ -257,8 +335,8 @@ def test_a_vocabulary_without_text_is_refused(n_vocab: int, decodable: int | Non
 
 @pytest.mark.parametrize("seed", [0, 1, 2**64 - 1])
 @pytest.mark.parametrize("step", [0, 5, 63, 64, 2**40])
-def test_a_steps_number_is_the_first_of_its_own_generator(seed: int, step: int) -> None:
-    sampler = Sampler(SamplingParams(seed=seed), 2)
+def test_a_steps_numbers_are_the_first_of_its_own_generator(seed: int, step: int) -> None:
+    uniforms = Uniforms(seed)
     steps = [*range(step, step + 70), step, step + 1000, step + 999]
-    expected = [np.random.Generator(np.random.Philox(key=seed, counter=s)).random() for s in steps]
-    assert [sampler._uniform(s) for s in steps] == expected
+    expected = [np.random.Generator(np.random.Philox(key=seed, counter=s)).random(2).tolist() for s in steps]
+    assert [[uniforms.draw(s), uniforms.coin(s)] for s in steps] == expected

@@ -1,0 +1,28 @@
+"""What the caller adds to the logits of single tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from minfer_models.sampling.candidates import Logits
+from minfer_models.sampling.errors import SamplingError
+from minfer_models.sampling.history import History
+
+
+class LogitBias:
+    """Adds to logits; -inf leaves a token out."""
+
+    def __init__(self, biases: Mapping[int, float], n_vocab: int, decodable: int) -> None:
+        """Raises SamplingError for an id that isn't in the vocabulary."""
+        for token_id in biases:
+            if token_id >= n_vocab:
+                raise SamplingError(f"logit_bias has token id {token_id}; the vocabulary has ids 0 to {n_vocab - 1}")
+        ids = [token_id for token_id in biases if token_id < decodable]
+        self._ids = np.array(ids, np.int64)
+        self._biases = np.array([biases[token_id] for token_id in ids], np.float32)
+
+    def __call__(self, row: Logits, _history: History) -> None:
+        """Change the row in place."""
+        row[self._ids] += self._biases
