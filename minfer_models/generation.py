@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from time import perf_counter
@@ -52,9 +52,10 @@ class Usage:
 class Generation:
     """Iterate over it for pieces of text; afterwards `usage`, `finish_reason` and `token_ids` say what happened.
 
-    `finish_reason` is "stop" at an end-of-generation token or a stop string, which `stop_string` then is, "length" when
-    `max_tokens` are reached or the context is full, and "interrupted" after `stop()` or when the iterator was dropped
-    on the way. It is "stop" too where a grammar lets nothing follow. `seed` is the one in use, also when it was drawn. It runs once: a second iteration yields nothing.
+    `finish_reason` is "stop" at an end-of-generation token, where a grammar lets nothing follow, or at a stop string,
+    which `stop_string` then is; "length" when `max_tokens` are reached or the context is full; "interrupted" after
+    `stop()` or when the iterator was dropped on the way. `seed` is the one in use, also when it was drawn. It runs
+    once: a second iteration yields nothing.
     """
 
     def __init__(
@@ -127,6 +128,9 @@ class Generation:
         self._stopping = True
 
     def __iter__(self) -> Iterator[str]:
+        return self._run()
+
+    def _run(self) -> Generator[str]:
         if self._started:
             return
         self._started = True

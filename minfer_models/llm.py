@@ -28,6 +28,7 @@ from minfer_models.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from minfer_models.chat import ChatTemplate
+    from minfer_models.conversation import Conversation
     from minfer_models.grammar import CompiledGrammar
     from minfer_models.grammar.binding import Grammars
 
@@ -138,6 +139,45 @@ class LLM:
         template, arguments = self.chat_template(), template_arguments or {}
         template.require_arguments(arguments, tools=bool(tools))
         return self.generate(template.encode(self.tokenizer, messages, tools=tools, **arguments), **settings)
+
+    def conversation(
+        self,
+        *,
+        system: str | None = None,
+        messages: Sequence[Mapping[str, Any]] = (),
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        template_arguments: Mapping[str, Any] | None = None,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] | None = None,
+        grammar: str | CompiledGrammar | None = None,
+        json_schema: str | Mapping[str, Any] | bool | CompiledGrammar | None = None,
+        after_thinking: bool = False,
+        **sampling: Unpack[SamplingSettings],
+    ) -> Conversation:
+        """A conversation of several turns, of which each computes only what is new in it.
+
+        It begins with the `system` message and `messages`. The others are as in `chat`, for every answer. The seed is
+        drawn where none is given. Raises ConversationError for values that JSON can't hold, ChatTemplateError for no
+        template or arguments that it lacks, SamplingError, StopError, GrammarError.
+        """
+        from minfer_models.conversation import Conversation
+        from minfer_models.talk import Talk, drawn_seed, plain, system_message
+
+        seed = sampling.pop("seed", None)
+        talk = Talk(
+            messages=(*system_message(system), *plain(messages, "messages")),
+            tools=None if tools is None else tuple(plain(tools, "tools")),
+            template_arguments=plain(template_arguments or {}, "template_arguments"),
+            sampling=dict(sampling),
+            max_tokens=max_tokens,
+            stop=stop_strings(stop),
+            seed=drawn_seed(seed),
+        )
+        compiled_grammar = None if grammar is None else self.grammars.gbnf(grammar)
+        compiled_schema = None if json_schema is None else self.grammars.json_schema(json_schema)
+        binding = (compiled_grammar, compiled_schema, after_thinking, None)
+        self._constraint((), *binding)  # what contradicts itself is refused now
+        return Conversation(self, talk, lambda prompt: self._constraint(prompt, *binding))
 
     def chat_template(self) -> ChatTemplate:
         """The model's template, or what `load` was given; made once. Raises ChatTemplateError when it can't be used."""

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from minfer_models.cli.chat.command import chat
 from minfer_models.cli.command import application, reported
 from minfer_models.cli.convert import convert
 from minfer_models.cli.doctor import doctor
@@ -25,6 +26,7 @@ app = application(
 )
 for name, command in (
     ("run", run_model),
+    ("chat", chat),
     ("inspect", inspect),
     ("dump", dump),
     ("trace", trace),

@@ -57,10 +57,11 @@ def dump(
         raise typer.BadParameter("a JSON document holds the whole graph; --block goes with text and dot")
     _check_stage(stage)
     from minfer_models.cli.loading import device_options
-    from minfer_models.cli.output import emit, require_place
+    from minfer_models.cli.output import emit
     from minfer_models.cli.planning import opened_plan
     from minfer_models.cli.progress import progress
     from minfer_models.cli.stages import StageView
+    from minfer_models.text_files import require_place
 
     if output is not None:
         require_place(output)

@@ -54,10 +54,10 @@ def trace(
     stops at the first node that differs. Exit code 3 when something differs.
     """
     from minfer_models.cli.loading import device_options, load_shown
-    from minfer_models.cli.output import require_place, write_text
     from minfer_models.cli.progress import progress
     from minfer_models.cli.tracing import AgainstBackend, AgainstFile, Forward, StoredTrace, device_against
     from minfer_models.settings import Settings
+    from minfer_models.text_files import require_place, write_text
 
     if output is not None:
         require_place(output)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from minfer_ir.kv import KvError
@@ -21,6 +21,11 @@ class KeptSequence:
     def length(self) -> int:
         """Tokens held; 0 once the cells were taken."""
         return 0 if self._sequence is None or self._sequence.closed else self._sequence.length
+
+    def common(self, token_ids: Sequence[int]) -> int:
+        """How many of these tokens needn't be computed; others may take the cells before they are used."""
+        sequence = self._sequence
+        return 0 if sequence is None or sequence.closed else sequence.common(token_ids)
 
     @contextmanager
     def using(self, capacity: int) -> Iterator[TokenSequence]:

@@ -85,13 +85,17 @@ class TokenSequence:
             self._engine.kv.truncate(self.id, length)
         self.length = length
 
-    def rewind(self, token_ids: Sequence[int]) -> int:
-        """Forget what differs from `token_ids` and, of what doesn't, the last of them: its logits are wanted again.
+    def common(self, token_ids: Sequence[int]) -> int:
+        """How many tokens it holds that `token_ids` begin with, less the last of those: its logits are wanted again."""
+        pairs = zip(self.token_ids, token_ids[:-1], strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
-        Returns the new length: `feed(token_ids[length:])` then gives the logits that a new sequence would, to the bit.
+    def rewind(self, token_ids: Sequence[int]) -> int:
+        """Forget what lies behind their `common` tokens, and return how many those are.
+
+        Feeding the rest of `token_ids` then gives the logits that a new sequence would give, to the bit.
         """
-        agreeing = takewhile(lambda pair: pair[0] == pair[1], zip(self.token_ids, token_ids[:-1], strict=False))
-        self.truncate(sum(1 for _ in agreeing))
+        self.truncate(self.common(token_ids))
         return self.length
 
     def close(self) -> None:

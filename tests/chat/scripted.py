@@ -11,6 +11,8 @@ from minfer_models.synthetic import SyntheticModel, byte_vocabulary, write_model
 from minfer_models.synthetic.scripted import ScriptedBackend, answering
 
 TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}\n{% endfor %}>"
+TALKING = TEMPLATE[:-1] + "{% if add_generation_prompt %}[assistant]{% endif %}"
+"""A template whose prompts grow by what is new."""
 N_CTX = 400
 
 

@@ -17,7 +17,7 @@ from minfer_ir.serialize import loads
 from minfer_kernels.cpu.compiler.features import HostFeatures
 from minfer_models import load
 from minfer_models.cli.options import STAGES
-from minfer_models.cli.output import write_text
+from minfer_models.text_files import write_text
 
 SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs/graph.schema.json").read_text())
 NODE = re.compile(r"%(\d+) \S+ = (\w+)\(")

@@ -17,7 +17,7 @@ def names(requirements: list[str]) -> set[str]:
 
 
 def test_running_a_model_on_a_cpu_needs_these_packages_and_no_others() -> None:
-    expected = "numpy numba gguf networkx tokenizers jinja2 typer rich huggingface_hub llguidance"
+    expected = "numpy numba gguf networkx tokenizers jinja2 typer rich huggingface_hub llguidance prompt_toolkit"
     assert names(PROJECT["dependencies"]) == set(expected.split())
 
 

@@ -43,6 +43,7 @@ THIRD_PARTY = {
     "minfer_models.backends": _allow("numpy", "torch"),
     "minfer_models.devices": _allow("", "torch"),
     "minfer_models.grammar": _allow("numpy", "llguidance"),
+    "minfer_models.cli.chat": _allow("typer", "prompt_toolkit"),
     "minfer_models.bench.peer.llama_cpp_worker": _allow("numpy", "llama_cpp"),
     "minfer_models.server": _allow("numpy fastapi starlette pydantic prometheus_client uvicorn"),
 }

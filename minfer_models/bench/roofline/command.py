@@ -52,8 +52,8 @@ def roofline(
     from minfer_models.bench.loading import EngineChoices, find_model
     from minfer_models.bench.roofline.measure import measure
     from minfer_models.bench.workload import parse_counts, workloads
-    from minfer_models.cli.output import require_place, write_text
     from minfer_models.cli.progress import progress
+    from minfer_models.text_files import require_place, write_text
 
     with usage_errors():
         prompts, generated, depths = (
