@@ -76,7 +76,13 @@ def _gpu(options: EngineOptions) -> Backend:
     from minfer_kernels.gpu.device import interpreted
 
     place = options.place or ("cpu" if interpreted() else "cuda:0")
-    return GpuBackend(torch.device(place), options.activations, options.capture, options.async_copies)
+    return GpuBackend(
+        torch.device(place),
+        options.activations,
+        options.capture,
+        options.async_copies,
+        invariant=options.invariant,
+    )
 
 
 def _torch(options: EngineOptions) -> Backend:

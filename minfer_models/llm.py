@@ -224,6 +224,7 @@ def load(
     gpu_mem: int | None = None,
     capture: bool | None = None,
     async_copies: bool | None = None,
+    invariant: bool | None = None,
     devices: DevicePlan | None = None,
     chunk: int | None = None,
     budget: int | None = None,
@@ -242,9 +243,10 @@ def load(
     "f32", "f16" or "q8_0", `fusions_off` by name, `budget` in bytes. `device` as on the command line: "auto", "cpu",
     "cuda", "cuda:1", "torch:mps", "numpy" or a plug-in's name; a GPU runs `gpu_layers` blocks (None: all, "auto": as
     many as fit) in at most `gpu_mem` MiB, replays captured steps unless `capture` is False and copies without waiting
-    unless `async_copies` is. `devices` says by backends which runs what, instead of `device`; `backends` replaces the
-    ones that it names. `for_chat` has the chat template looked at before any weight is taken in, and refused if it
-    can't hold a chat; `chat_template` is another one: a file, the name of one of the model's, or a template's text.
+    unless `async_copies` is; `invariant` has it compute a token's logits to the same bits whatever is computed beside
+    it. `devices` says by backends which runs what, instead of `device`; `backends` replaces the ones that it names.
+    `for_chat` has the chat template looked at before any weight is taken in, and refused if it can't hold a chat;
+    `chat_template` is another one: a file, the name of one of the model's, or a template's text.
     `on_weight` and `on_compile` report progress, `on_device` hears the device and the plan in a line each.
 
     Raises LocateError when nothing is found, GGUFError for a file that can't be run, EngineError for options out of
@@ -264,7 +266,7 @@ def load(
         isa=settings.isa,
         threads_fixed=settings.threads_fixed if threads_fixed is None else threads_fixed,
     )
-    request = Request.of(settings, device, gpu_layers, gpu_mem, devices).with_paths(capture, async_copies)
+    request = Request.of(settings, device, gpu_layers, gpu_mem, devices).with_paths(capture, async_copies, invariant)
     opened = Model.open(locate(model, settings))
     made: list[Backend] = []
     try:

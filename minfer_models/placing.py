@@ -10,7 +10,7 @@ from minfer_ir.params import DevicePlan
 from minfer_ir.runtime.backend import Backend
 from minfer_ir.runtime.resources import Resources
 from minfer_models.backends import make_backends, plug_in_names
-from minfer_models.devices import DeviceChoice, resolve_device
+from minfer_models.devices import TORCH, DeviceChoice, resolve_device
 from minfer_models.engine.model import Model
 from minfer_models.engine.options import EngineError, EngineOptions
 from minfer_models.offload import BlockBytes, Layers, OffloadPlan, left_to_cpu, parse_layers, plan_offload
@@ -27,8 +27,8 @@ MIB = 1 << 20
 class Request:
     """What runs a model, as asked: `device` by name, or `devices` by backends; `layers` and `memory` bytes on a GPU.
 
-    `explicit`: somebody gave the layers for this run, so that they can't be passed over. `capture` and `async_copies`
-    as in EngineOptions.
+    `explicit`: somebody gave the layers for this run, so that they can't be passed over. The others are as in
+    EngineOptions.
     """
 
     device: str
@@ -39,6 +39,7 @@ class Request:
     capture: bool = True
     async_copies: bool = True
     activations: str = "8-bit"
+    invariant: bool = False
 
     @classmethod
     def of(
@@ -67,14 +68,16 @@ class Request:
             capture=settings.gpu_capture,
             async_copies=settings.gpu_async_copies,
             activations=settings.gpu_activations,
+            invariant=settings.gpu_invariant,
         )
 
-    def with_paths(self, capture: bool | None, async_copies: bool | None) -> Request:
+    def with_paths(self, capture: bool | None, async_copies: bool | None, invariant: bool | None = None) -> Request:
         """The same with the optional paths of a GPU switched; None leaves them as set."""
         return replace(
             self,
             capture=self.capture if capture is None else capture,
             async_copies=self.async_copies if async_copies is None else async_copies,
+            invariant=self.invariant if invariant is None else invariant,
         )
 
 
@@ -130,12 +133,15 @@ def place_model(
         capture=request.capture,
         async_copies=request.async_copies,
         activations=request.activations,
+        invariant=request.invariant,
     )
     if request.devices is not None or backends is not None:
         options = replace(options, devices=request.devices or options.devices)
         made = make_backends(options, settings, on_compile) if backends is None else list(backends)
         return Placed(options, made)
     choice = resolve_device(request.device, plug_in_names)
+    if request.invariant and choice.backend == TORCH:
+        raise EngineError(f"invariant: {choice.about} makes no promise about bits; cuda and cpu do")
     if choice.is_accelerator:
         return _split(model, replace(options, place=choice.place), settings, request, choice, on_compile)
     if request.explicit and request.layers not in (0, "auto"):

@@ -185,6 +185,17 @@ class Settings:
             shown="`1`",
         ),
     )
+    gpu_invariant: bool = field(
+        default=False,
+        metadata=_variable(
+            "MINFER_GPU_INVARIANT",
+            _switch,
+            allowed="`0`, `1`",
+            doc="1: a GPU computes every row with the kernels of few rows, so that its bits depend on nothing beside "
+            "it nor on how the prompt was cut. Prompts take longer.",
+            shown="`0`",
+        ),
+    )
     fusions_off: tuple[str, ...] = field(
         default=(),
         metadata=_variable(

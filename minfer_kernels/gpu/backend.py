@@ -20,7 +20,7 @@ from minfer_ir.types import Shape, TensorType
 from minfer_kernels.gpu.capture import CAPTURE_SITES, Capture, CaptureIdentity
 from minfer_kernels.gpu.device import Device, device_for
 from minfer_kernels.gpu.emit import LAUNCH_SITES, REFUSALS, emitter_of
-from minfer_kernels.gpu.emit.products import MOST_ROWS, activation_format
+from minfer_kernels.gpu.emit.products import MOST_ROWS, activation_format, in_turns
 from minfer_kernels.gpu.emitter import Emitter
 from minfer_kernels.gpu.groups import emit_nodes, runs_of
 from minfer_kernels.gpu.kernels.attention.choices import DEFAULT, AttentionOptions
@@ -38,10 +38,13 @@ CALL_SITES = (*(SITE_PREFIX + site for site in (*LAUNCH_SITES, *MOVE_SITES)), *C
 
 
 Activations = Literal["8-bit", "f16"]
+ALL_ROWS = 1 << 30
+"""More rows than any step has."""
 
 
-def capabilities(activations: Activations, attention: AttentionOptions) -> Capabilities:
+def capabilities(activations: Activations, attention: AttentionOptions, invariant: bool = False) -> Capabilities:
     """What the kernels take. Weights aren't stacked: few rows run side by side in one launch without."""
+    tiled_from = None if invariant else MOST_ROWS + 1
     formats = {fmt: activation_format(fmt) if activations == "8-bit" else "f32" for fmt in WEIGHT_TYPES}
     return Capabilities(
         activation_formats=formats,
@@ -50,9 +53,9 @@ def capabilities(activations: Activations, attention: AttentionOptions) -> Capab
         layouts="rows",
         checks_weights=True,
         one_weight_form=True,
-        most_quantized_rows=MOST_ROWS,
-        half_products_from=MOST_ROWS + 1 if activations == "8-bit" else 1,
-        half_attention_from=attention.split_rows + 1,
+        most_quantized_rows=None if invariant else MOST_ROWS,
+        half_products_from=tiled_from if activations == "8-bit" else 1,
+        half_attention_from=None if invariant else attention.split_rows + 1,
     )
 
 
@@ -63,7 +66,8 @@ class GpuBackend:
     float32 rounded to float16. `capture`: replay programs as CUDA graphs, where the device has them. `async_copies`:
     copy between host and device without waiting. `on` replaces what the runtime asks of the device; `waits` bounds what
     is waited for.
-    `attention`: which kernels attend, and whether a decode row keeps its bits in a step with others.
+    `attention`: which kernels attend. `invariant`: all rows take the kernels of few rows, products 16 at a time; a
+    token's logits then have the same bits whatever is computed with it and however its prompt was cut.
     """
 
     name = "gpu"
@@ -77,9 +81,11 @@ class GpuBackend:
         on: Device | None = None,
         waits: Waits | None = None,
         attention: AttentionOptions = DEFAULT,
+        invariant: bool = False,
     ) -> None:
-        self.capabilities = capabilities(activations, attention)
-        self.attention = attention
+        self.capabilities = capabilities(activations, attention, invariant)
+        self.attention = replace(attention, split_rows=ALL_ROWS) if invariant else attention
+        self.invariant = invariant
         self.on = on or device_for(device)
         self.device = self.on.place
         self.captures = capture and self.on.captures
@@ -102,16 +108,20 @@ class GpuBackend:
             return "no kernel"
         if reason := self._float_product(op, operands):
             return reason
-        return REFUSALS[op](attrs, out, tuple(operands)) if op in REFUSALS else None
+        if op not in REFUSALS:
+            return None
+        return REFUSALS[op](attrs, out, in_turns(op, operands) if self.invariant else tuple(operands))
 
     def _float_product(self, op: str, operands: Sequence[TensorType]) -> str | None:
         """Why a product of few rows doesn't read floats, where it was set up to read 8-bit blocks."""
         if op not in OPS or not OPS[op].is_product or operands[0].dtype.name != "f32":
             return None
         wanted = {self.capabilities.activation_formats[w.dtype.name] for w in OPS[op].weight_operands(operands)}
-        if operands[0].shape[0] > MOST_ROWS or wanted == {"f32"}:
+        many = operands[0].shape[0] > MOST_ROWS and not self.invariant
+        if many or wanted == {"f32"}:
             return None
-        return f"products of up to {MOST_ROWS} rows read {' and '.join(sorted(wanted))} activations here, not f32"
+        which = "all products" if self.invariant else f"products of up to {MOST_ROWS} rows"
+        return f"{which} read {' and '.join(sorted(wanted))} activations here, not f32"
 
     def memory(self) -> MemoryInfo:
         """Of the device: reported, or what the query failed with."""
@@ -172,7 +182,7 @@ class GpuBackend:
     def compile(self, graph: Graph, split: Split, binding: Binding) -> GpuProgram:
         """The launches of the split."""
         weights = {node: self._weights[w] for node, w in binding.weights.items()}
-        emitter = Emitter(graph, binding, self.buffers, weights, self._tables, self.attention)
+        emitter = Emitter(graph, binding, self.buffers, weights, self._tables, self.attention, self.invariant)
         spans = emit_nodes(emitter, graph, split)
         windows = _kv_windows(graph, split, binding)
         grouped = any(group is not None for group, _ in runs_of(graph, split))

@@ -34,8 +34,11 @@ class Emitter:
         weights: Mapping[int, GpuWeight],
         tables: RopeTables,
         attention: AttentionOptions = DEFAULT,
+        invariant: bool = False,
     ) -> None:
         self.graph, self.binding, self.weights, self.attention = graph, binding, weights, attention
+        self.invariant = invariant
+        """Whether every row takes the kernels of few rows."""
         self.kept: dict[Any, Any] = {}
         """What the nodes of one program share, by whatever tells it from others."""
         self._tables = tables

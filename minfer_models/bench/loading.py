@@ -38,6 +38,7 @@ class EngineChoices:
     gpu_layers: str | None = None
     capture: bool | None = None
     async_copies: bool | None = None
+    invariant: bool | None = None
 
     def __post_init__(self) -> None:
         if self.isa is not None and self.isa not in ISAS:
@@ -67,6 +68,7 @@ class EngineChoices:
             "gpu_layers": None if self.gpu_layers is None else parse_layers(self.gpu_layers),
             "capture": self.capture,
             "async_copies": self.async_copies,
+            "invariant": self.invariant,
         }
         return {name: value for name, value in given.items() if value is not None} | {
             "kv": self.kv,

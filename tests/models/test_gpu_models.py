@@ -46,17 +46,20 @@ class Case(NamedTuple):
     architecture: str
     weights: str
     kv: str
+    n_blocks: int = 2
 
     def model(self) -> SyntheticModel:
         sizes: dict[str, Any] = WIDE if "K" in self.weights else SMALL
+        sizes = sizes | {"n_blocks": self.n_blocks}
         weights = MIXES.get(self.weights, self.weights)
         return SyntheticModel(self.architecture, weights=weights, tied=self.weights != "halves", **sizes)
 
 
 PLAIN = Case("llama", "Q4_0", "f32")
+ONE_BLOCK = Case("llama", "Q4_0", "q8_0", 1)
 SAMPLED = (PLAIN, Case("qwen2", "halves", "f16"), Case("qwen3", "K", "q8_0"))
 CASES = [
-    pytest.param(case, id="-".join(case), marks=[] if case in SAMPLED else pytest.mark.full)
+    pytest.param(case, id="-".join(case[:3]), marks=[] if case in SAMPLED else pytest.mark.full)
     for case in (
         Case(architecture, weights, kv)
         for architecture in ("llama", "qwen2", "qwen3")
@@ -75,7 +78,7 @@ class Runs:
         self.decoded = cache(self._decoded)
 
     def path(self, case: Case) -> Path:
-        path = self._folder / f"{case.architecture}-{case.weights}.gguf"
+        path = self._folder / f"{case.architecture}-{case.weights}-{case.n_blocks}.gguf"
         return path if path.exists() else write_model(path, case.model())
 
     def on(self, case: Case, *backends: Backend, devices: DevicePlan | None = None, **options: Any) -> LLM:
@@ -97,8 +100,8 @@ class Runs:
             return by_chunks(llm, tokens, [1] * len(tokens))
 
 
-def gpu() -> GpuBackend:
-    return GpuBackend(torch.device("cpu"))
+def gpu(**switches: bool) -> GpuBackend:
+    return GpuBackend(torch.device("cpu"), **switches)
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +132,27 @@ def test_a_prompt_and_decode_steps(runs: Runs, case: Case) -> None:
         within_class(by_chunks(cpu, TOKENS, CHUNKS), ours)
 
 
+@pytest.mark.parametrize("case", [ONE_BLOCK, *(pytest.param(case, marks=pytest.mark.full) for case in SAMPLED)])
+def test_in_invariant_mode_bits_don_t_depend_on_how_a_prompt_is_cut(runs: Runs, case: Case) -> None:
+    tokens = TOKENS[:18]
+
+    def cut(*chunks: int, **switches: bool) -> Logits:
+        with runs.on(case, gpu(**switches)) as llm:
+            return by_chunks(llm, tokens, chunks)
+
+    whole = cut(18, invariant=True)
+    same_bits(cut(1, 1, 16, invariant=True), whole)
+    assert (cut(18) != whole).any(), "in the fast mode a prompt takes other kernels"
+
+
+def test_invariant_mode_is_asked_for_by_load_or_the_settings(runs: Runs) -> None:
+    for settings, given in ((Settings(), True), (Settings(gpu_invariant=True), None)):
+        with load(runs.path(ONE_BLOCK), device="cuda", invariant=given, settings=settings) as llm:
+            backend = llm.engine.resources.backends["gpu"]
+            assert isinstance(backend, GpuBackend)
+            assert backend.invariant
+
+
 def test_all_of_it_ran_on_the_gpu(runs: Runs) -> None:
     for case in SAMPLED:
         with runs.on_gpu(case) as llm:
@@ -137,7 +161,7 @@ def test_all_of_it_ran_on_the_gpu(runs: Runs) -> None:
                 assert {n.backend for n in graph if not n.is_leaf()} == {"gpu"}
 
 
-@pytest.mark.parametrize("case", [PLAIN, Case("qwen3", "Q8_0", "q8_0")], ids="-".join)
+@pytest.mark.parametrize("case", [PLAIN, Case("qwen3", "Q8_0", "q8_0")], ids=lambda case: "-".join(case[:3]))
 def test_a_sequence_in_pieces_of_the_arena(runs: Runs, case: Case) -> None:
     """Four runs of cells instead of one: the map window; a chunk of few rows, then decode."""
     few, chunks = TOKENS[:4], (3, 1)

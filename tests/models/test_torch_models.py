@@ -13,6 +13,7 @@ from model_steps import by_chunks, exact_logits, opened
 from minfer_ir.params import DevicePlan
 from minfer_ir.runtime.numpy_backend import NumpyBackend
 from minfer_kernels.torch_ops.backend import TorchBackend
+from minfer_models.engine import EngineError
 from minfer_models.llm import LLM, load
 from minfer_models.settings import Settings
 from minfer_models.synthetic import SyntheticModel, write_model
@@ -70,3 +71,8 @@ def test_the_memory_it_asks_for_is_the_memory_it_takes(model: Path) -> None:
         demand = llm.engine.resources.demand("torch", executable.graph, executable.plan)
     assert demand.weights > 0
     assert demand.weights_need == 0
+
+
+def test_it_promises_no_bits(model: Path) -> None:
+    with pytest.raises(EngineError, match="invariant: torch on cpu makes no promise about bits; cuda and cpu do"):
+        load(model, device="torch:cpu", invariant=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -35,9 +36,14 @@ def planes(e: Emitter, weight: Node, prefix: str = "") -> dict[str, torch.Tensor
     return {prefix + name: held.get(name, first) for name in ("quants", "high", "scales", "sub")}
 
 
+def tile_of(e: Emitter, weight: TensorType, rows: int) -> StreamTile:
+    """The tile of a stream; in invariant mode the one that any number of rows takes."""
+    return stream_tile(weight.dtype.name, weight.shape[1], MOST_ROWS if e.invariant else rows, e.interpreted)
+
+
 def _product(e: Emitter, node: Node) -> None:
     x, weight, *added = e.sources(node)
-    if x.type.shape[0] <= MOST_ROWS:
+    if x.type.shape[0] <= MOST_ROWS or e.invariant:
         _stream(e, node, x, weight, added)
     else:
         _tiles(e, node, x, weight, added)
@@ -66,21 +72,26 @@ def _rows_to_stream(e: Emitter, x: Node, tile: StreamTile) -> dict[str, Any]:
     return {
         "x": e.bytes_at(x),
         "x_stride": e.row_stride(x),
-        "ROWS": x.type.shape[0],
+        "ROWS": min(x.type.shape[0], MOST_ROWS),
         "TILE": tile.rows,
         "LANES": tile.lanes,
         "EIGHT_BIT": x.type.dtype.name in ACTIVATION_FORMATS,
     }
 
 
+def _turns(x: Node) -> int:
+    """How often the weights pass by."""
+    return triton.cdiv(x.type.shape[0], MOST_ROWS)
+
+
 def _stream(e: Emitter, node: Node, x: Node, weight: Node, added: Sequence[Node]) -> None:
-    n, k = weight.type.shape
-    tile = stream_tile(weight.type.dtype.name, k, x.type.shape[0], e.interpreted)
+    n = weight.type.shape[0]
+    tile = tile_of(e, weight.type, x.type.shape[0])
     e.launch(
         "products.stream",
         node,
         stream.product,
-        (triton.cdiv(n, tile.rows),),
+        (triton.cdiv(n, tile.rows), _turns(x)),
         warps=tile.warps,
         **_rows_to_stream(e, x, tile),
         **_operands(e, node, x, weight, added),
@@ -110,7 +121,8 @@ def _swiglu(e: Emitter, node: Node) -> None:
     operands = _gated(e, node)
     n, tile = operands["n"], operands.pop("tile")
     shared = {"warps": tile.warps, **operands, "out_stride": e.row_stride(node) // 4}
-    e.launch("products.swiglu", node, stream.swiglu, (triton.cdiv(n, tile.rows),), **shared)
+    grid = (triton.cdiv(n, tile.rows), _turns(e.sources(node)[0]))
+    e.launch("products.swiglu", node, stream.swiglu, grid, **shared)
 
 
 def _swiglu_quantize(e: Emitter, node: Node) -> None:
@@ -134,7 +146,7 @@ def _gated(e: Emitter, node: Node) -> dict[str, Any]:
     """What both kernels of gated products take; the tile is "tile"."""
     x, gate, up = e.sources(node)
     n, k = gate.type.shape
-    tile = stream_tile(gate.type.dtype.name, k, x.type.shape[0], e.interpreted)
+    tile = tile_of(e, gate.type, x.type.shape[0])
     return {
         "tile": tile,
         "x": e.bytes_at(x),
@@ -147,7 +159,7 @@ def _gated(e: Emitter, node: Node) -> dict[str, Any]:
         "K": k,
         "FORMAT": gate.type.dtype.name,
         "UP_FORMAT": up.type.dtype.name,
-        "ROWS": x.type.shape[0],
+        "ROWS": min(x.type.shape[0], MOST_ROWS),
         "TILE": tile.rows,
         "LANES": tile.lanes,
         "EIGHT_BIT": x.type.dtype.name in ACTIVATION_FORMATS,
@@ -170,8 +182,8 @@ def emit_residual_and_norm(e: Emitter, nodes: Sequence[Node]) -> None:
     """The product, its sum and the norm in one launch, whose last program norms the rows."""
     total, normed = nodes
     x, weight, y = e.sources(total)
-    n, k = weight.type.shape
-    tile = stream_tile(weight.type.dtype.name, k, x.type.shape[0], e.interpreted)
+    n = weight.type.shape[0]
+    tile = tile_of(e, weight.type, x.type.shape[0])
     quantized = normed.op == "rms_norm_quantize"
     blocks: dict[str, Any] = blocks_of(normed) if quantized else {"BLOCK": 0, "SUMS": 1}
     operands = _operands(e, total, x, weight, [y])
@@ -197,6 +209,18 @@ def emit_residual_and_norm(e: Emitter, nodes: Sequence[Node]) -> None:
 NORMED_ROWS = 4
 """Rows that one program norms while the others have ended; more are normed side by side."""
 NORMED_WIDTH = 8192
+
+
+STREAMED = ("matmul", "matmul_add", "matmul_swiglu")
+"""Products that a stream makes of any number of rows, in turns."""
+
+
+def in_turns(op: str, operands: Sequence[TensorType]) -> tuple[TensorType, ...]:
+    """The operands that a product's kernel sees at a time where every row takes the stream's."""
+    x, *others = operands
+    if op not in STREAMED or x.shape[0] <= MOST_ROWS:
+        return tuple(operands)
+    return replace(x, shape=(MOST_ROWS, *x.shape[1:])), *others
 
 
 def why_not(op: str, operands: Sequence[TensorType], many: bool) -> str | None:

@@ -12,7 +12,7 @@ import triton
 from minfer_ir.formats import ACTIVATION_FORMATS
 from minfer_ir.graph import Graph, Node
 from minfer_ir.ops.projection import HeadsAttrs
-from minfer_kernels.gpu.emit.products import planes, why_not
+from minfer_kernels.gpu.emit.products import planes, tile_of, why_not
 from minfer_kernels.gpu.emit.rope import angles
 from minfer_kernels.gpu.emitter import Emit, Emitter, Group, Refusal
 from minfer_kernels.gpu.kernels import cells
@@ -39,7 +39,7 @@ def segment(e: Emitter, node: Node) -> Segment:
     x, weight = named["x"], named["weight"]
     n, k = weight.type.shape
     rows, fmt = x.type.shape[0], weight.type.dtype.name
-    tile = stream_tile(fmt, k, rows, e.interpreted)
+    tile = tile_of(e, weight.type, rows)
     plain = "region" not in named and not isinstance(node.attrs, HeadsAttrs)
     values = e.tensor(node) if plain else e.scratch(4 * rows * n).view(torch.float32)
     bias = named.get("bias") or (named.get("y") if plain else None)

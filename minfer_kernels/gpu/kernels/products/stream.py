@@ -1,4 +1,4 @@
-"""Products of up to 16 rows: programs stream a few rows of the weight each, and finish what they summed."""
+"""Products of up to 16 rows, or 16 at a time: programs stream a few rows of the weight each, and finish their sums."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from minfer_kernels.gpu.planes.layouts import LAYOUTS, UNIT
 # Constants reach a kernel as Python values: pyright: reportArgumentType=false, reportGeneralTypeIssues=false
 
 MOST_ROWS = 16
-"""Rows of activations that share one pass over the weights; more go through tiles."""
+"""Rows of activations that share one pass over the weights; more go through tiles, or in turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,14 @@ def product(
     EIGHT_BIT: tl.constexpr,
     DP4A: tl.constexpr,
 ):
-    """out = x @ weight.T, plus `y` where ADD: TILE columns of the result, for all rows."""
-    n_rows = tl.load(rows_at)
+    """out = x @ weight.T, plus `y` where ADD: TILE columns of the result, for ROWS rows."""
+    first = tl.program_id(1) * ROWS
+    n_rows = tl.load(rows_at) - first
+    if n_rows <= 0:
+        return
+    x += first * tl.cast(x_stride, tl.int64)
+    y += first * tl.cast(y_stride, tl.int64)
+    out += first * tl.cast(out_stride, tl.int64)
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
     sums = dots(
         x, x_stride, n_rows, quants, high, scales, sub, row, n, K, FORMAT, ROWS, LANES, EIGHT_BIT, DP4A
@@ -108,8 +114,13 @@ def swiglu(
     EIGHT_BIT: tl.constexpr,
     DP4A: tl.constexpr,
 ):
-    """out = silu(x @ gate.T) * (x @ up.T): TILE columns of the result, for all rows."""
-    n_rows = tl.load(rows_at)
+    """out = silu(x @ gate.T) * (x @ up.T): TILE columns of the result, for ROWS rows."""
+    first = tl.program_id(1) * ROWS
+    n_rows = tl.load(rows_at) - first
+    if n_rows <= 0:
+        return
+    x += first * tl.cast(x_stride, tl.int64)
+    out += first * tl.cast(out_stride, tl.int64)
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
     gates = dots(
         x, x_stride, n_rows, quants, high, scales, sub, row, n, K, FORMAT, ROWS, LANES, EIGHT_BIT, DP4A
