@@ -33,7 +33,7 @@ def save_talk(path: Path, talk: Talk, model: str) -> None:
         raise ConversationError(
             f"the conversation has a lone surrogate, U+{ord(text[error.start]):04X}: it can't be saved"
         ) from None
-    write_text(path, text)
+    write_text(path, text, option="")
 
 
 def load_talk(path: Path) -> Talk:

@@ -7,9 +7,9 @@ import tempfile
 from pathlib import Path
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text by atomic rename; a failure leaves what was there. Raises OSError."""
-    require_place(path)
+def write_text(path: Path, text: str, option: str = "-o") -> None:
+    """Write UTF-8 text by atomic rename; a failure leaves what was there. Raises OSError as `require_place`."""
+    require_place(path, option)
     if _is_device(path):
         path.write_text(text, encoding="utf-8")
         return
@@ -26,12 +26,13 @@ def write_text(path: Path, text: str) -> None:
 
 def require_place(path: Path, option: str = "-o") -> None:
     """Raise OSError, naming `option` and `path` as given, when no file can appear there: asked before the work."""
+    named = f"{option} {path}".strip()
     if path.is_dir():
-        raise IsADirectoryError(f"{option} {path} is a folder; name a file")
+        raise IsADirectoryError(f"{named} is a folder; name a file")
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"{option} {path}: there is no folder {path.parent}")
+        raise FileNotFoundError(f"{named}: there is no folder {path.parent}")
     if not _is_device(path) and not os.access(path.parent, os.W_OK):
-        raise PermissionError(f"{option} {path}: the folder {path.parent} can't be written")
+        raise PermissionError(f"{named}: the folder {path.parent} can't be written")
 
 
 def _is_device(path: Path) -> bool:

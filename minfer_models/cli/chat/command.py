@@ -10,6 +10,7 @@ import typer
 
 from minfer_models.cli.chat_options import ChatArguments, ChatTemplateName, chat_arguments, chat_template_source
 from minfer_models.cli.command import INTERRUPTED
+from minfer_models.cli.grammar_options import GrammarAfterThinking, GrammarText, JsonSchema, grammar_request
 from minfer_models.cli.options import (
     Context,
     DeviceName,
@@ -52,6 +53,9 @@ def chat(
     sampling: dict[str, Any],
     chat_template: ChatTemplateName = None,
     chat_arg: ChatArguments = None,
+    grammar: GrammarText = None,
+    json_schema: JsonSchema = None,
+    grammar_after_thinking: GrammarAfterThinking = False,
     device: DeviceName = None,
     gpu_layers: GpuLayers = None,
     gpu_mem: GpuMemory = None,
@@ -76,6 +80,7 @@ def chat(
     check_sampling(sampling)
     check_stops(stop)
     arguments, source = chat_arguments(chat_arg), chat_template_source(chat_template)
+    bound = grammar_request(grammar, json_schema, grammar_after_thinking)
 
     from minfer_models.cli.chat.resuming import resume
     from minfer_models.cli.loading import device_options, load_shown
@@ -94,7 +99,7 @@ def chat(
     request = {"max_tokens": None if n == -1 else n, "stop": stop, "template_arguments": arguments, **sampling}
     with progress() as shown:
         llm = load_shown(model, shown, **options)
-    with llm, llm.conversation(system=system, **request) as conversation:
+    with llm, llm.conversation(system=system, **request, **bound) as conversation:
         if load is not None:
             resume(conversation, load, _on_the_command_line(context, system=system, **request))
         code = _talk(conversation, verbose, tracebacks=bool(context.params.get("traceback")))

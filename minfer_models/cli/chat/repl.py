@@ -37,10 +37,10 @@ class Repl:
     def run(self, obey: Callable[[Repl, str], None], stay_after_ctrl_c: bool) -> None:
         """Until the end; `obey` does what begins with a slash."""
         while not self.interrupted or stay_after_ctrl_c:
-            said = self._reader.read()
-            if said is None:
-                return
             try:
+                said = self._reader.read()
+                if said is None:
+                    return
                 self._take(said, obey)
             except LeaveError:
                 return

@@ -31,7 +31,7 @@ def whole(text: str) -> Said:
     stripped = text.strip()
     one_line = "\n" not in stripped and stripped.startswith(QUOTES) and stripped.count(QUOTES) == 2
     if stripped.endswith(QUOTES) and (_opens_block(text) or one_line):
-        return Said(stripped[len(QUOTES) : -len(QUOTES)].strip("\n"), literal=True)
+        return Said(stripped[len(QUOTES) : -len(QUOTES)].removeprefix("\n").removesuffix("\n"), literal=True)
     return Said(text)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from minfer_models.cli.telling import tokens
 from minfer_models.conversation import Conversation
+from minfer_models.sampling import SamplingParams
 
 
 def stats(conversation: Conversation) -> list[str]:
@@ -14,13 +15,14 @@ def stats(conversation: Conversation) -> list[str]:
     seconds = sum(u.prefill_seconds for u in usages)
     decoded = sum(max(u.completion_tokens - 1, 0) for u in usages)
     decode_seconds = sum(u.decode_seconds for u in usages)
-    sampling = ", ".join(f"{name} {value}" for name, value in talk.sampling.items())
+    usual = SamplingParams(temperature=0.0)
+    sampling = "".join(f", {name} {value}" for name, value in talk.sampling.items() if value != getattr(usual, name))
     return [
         f"messages: {len(talk.messages)}, of which {answers} answers" + ("" if talk.system is None else ", 1 system"),
         f"context: {tokens(conversation.held_tokens)} held of {engine.n_ctx}",
         f"prompts: {tokens(prompt)}: {reused} reused, {prompt - reused} prefilled" + _rate(prompt - reused, seconds),
         f"answers: {tokens(sum(u.completion_tokens for u in usages))} generated" + _rate(decoded, decode_seconds),
-        f"sampling: seed {talk.seed}, the next answer's {talk.next_seed}" + (f", {sampling}" if sampling else ""),
+        f"sampling: seed {talk.seed}, the next answer's {talk.next_seed}{sampling or ', the most likely tokens'}",
         f"model: {engine.model.file.path.name}, device {engine.options.device_name}, kv {engine.options.kv_type}",
     ]
 

@@ -1,0 +1,84 @@
+"""The scripted model behind `--device scripted`, in this process or in one of its own.
+
+As a program: plugged.py SCRIPT ARGUMENTS... runs `minfer ARGUMENTS...`, where SCRIPT names a function below.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from minfer_models.synthetic.scripted import ScriptedBackend, answering
+
+MARKER = b"[assistant]"
+Answers = Callable[[bytes], bytes]
+
+
+def last(prompt: bytes) -> bytes:
+    """What the user said last."""
+    return prompt.rpartition(b"[user]")[2].rpartition(b"\n")[0]
+
+
+def echo(prompt: bytes) -> bytes:
+    """Says it in capitals."""
+    return last(prompt).upper()
+
+
+def waiting(prompt: bytes) -> bytes:
+    """As `echo`; asked to wait, the last forward before `!` waits for Ctrl-C, and goes on computing."""
+    return b"WAIT! AND MORE" if last(prompt) == b"wait" else echo(prompt)
+
+
+class Scripted(ScriptedBackend):
+    """One that counts as a plug-in."""
+
+    def __init__(self, answers: Answers, at_forward: Callable[[list[int]], None] | None = None) -> None:
+        super().__init__(answering(answers, MARKER), "scripted")
+        self._follow, self._at_forward = self.script, at_forward
+        self.script = self._seen
+
+    def _seen(self, history: Any) -> int:
+        if self._at_forward is not None:
+            self._at_forward(list(history))
+        return self._follow(history)
+
+
+def entry_points(make: Callable[[], Scripted]) -> Callable[..., Any]:
+    """What stands in for `importlib.metadata.entry_points`."""
+    real = importlib.metadata.entry_points
+    point = SimpleNamespace(name="scripted", load=lambda: make)
+
+    def found(**wanted: Any) -> Any:
+        return [point] if wanted.get("group") == "minfer.backends" else real(**wanted)
+
+    return found
+
+
+def _wait_for_ctrl_c(history: list[int]) -> None:
+    """Hold the signal back from the last letter but one on, so that it is there before the answer goes on."""
+    said = bytes(token for token in history if token < 256)
+    if said.endswith(MARKER + b"WA"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    if said.endswith(MARKER + b"WAIT"):
+        signal.sigwait({signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.raise_signal(signal.SIGINT)
+
+
+def main() -> None:
+    from minfer_models.cli.main import run
+
+    answers = {"echo": echo, "waiting": waiting}[sys.argv[1]]
+    importlib.metadata.entry_points = entry_points(lambda: Scripted(answers, _wait_for_ctrl_c))
+    sys.argv = ["minfer", *sys.argv[2:]]
+    run()
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path.cwd()))
+    main()
