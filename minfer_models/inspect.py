@@ -100,7 +100,9 @@ def summarize(file: GGUFFile, options: EngineOptions, settings: Settings) -> Fil
     """Look a file over, opened with `allow_incomplete`. Raises EngineError for options that the model can't have."""
     model, reasons = _model(file)
     try:
-        Tokenizer.from_metadata(file.metadata)
+        tokenizer = Tokenizer.from_metadata(file.metadata)
+        if model is not None:
+            model.check_vocabulary(tokenizer.n_vocab)
     except (TokenizerError, GGUFError) as error:
         reasons.append(str(error))
     reasons += [str(problem) for problem in file.problems if not problem.incomplete]

@@ -290,7 +290,9 @@ def load(
     engine = Engine(opened, made, placed.options, probe, take_in)
     try:
         placed.check(engine.resources)
-        llm = LLM(engine, tokenizer.result(), template)
+        vocabulary = tokenizer.result()
+        opened.check_vocabulary(vocabulary.n_vocab)
+        llm = LLM(engine, vocabulary, template)
     except BaseException:
         engine.close()
         raise

@@ -33,10 +33,8 @@ def check_tensors(file: GGUFFile, specs: Iterable[TensorSpec]) -> Mapping[str, T
     in a type that minfer doesn't read, or isn't part of the architecture: left out, it would change the model silently.
     """
     found: dict[str, TensorFormat] = {}
-    known = {spec.name: spec for spec in specs}
-    if extra := [name for name in file.tensors if name not in known]:
-        raise GGUFError("isn't a tensor that this architecture uses", path=file.path, tensor=extra[0])
-    for spec in known.values():
+    # One by one: the metadata may declare two billion blocks, and the first that's missing ends it.
+    for spec in specs:
         if spec.name not in file.tensors:
             if spec.may_lack:
                 continue
@@ -47,4 +45,6 @@ def check_tensors(file: GGUFFile, specs: Iterable[TensorSpec]) -> Mapping[str, T
         if len(spec.shape) == 1 and info.format.name != "F32":
             raise GGUFError(f"is stored as {info.type_name}; vectors are read as F32", path=info.path, tensor=spec.name)
         found[spec.name] = TensorFormat(spec.shape, info.format)
+    if extra := [name for name in file.tensors if name not in found]:
+        raise GGUFError("isn't a tensor that this architecture uses", path=file.path, tensor=extra[0])
     return found

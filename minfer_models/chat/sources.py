@@ -16,8 +16,8 @@ TEMPLATE_KEY: Final = "tokenizer.chat_template"
 NAMES_KEY: Final = "tokenizer.chat_templates"
 DEFAULT: Final = "default"
 TOOL_USE: Final = "tool_use"
-MOST_CHARACTERS: Final = 1 << 20
-"""Of a template: the longest real ones have some 30,000."""
+MOST_CHARACTERS: Final = 1 << 18
+"""Of a template: the longest real ones have some 30,000. So many of the costliest kind compile in 2 s."""
 CHATML_MARKERS: Final = ("<|im_start|>", "<|im_end|>")
 CHATML: Final = (
     "{%- for message in messages %}\n"
@@ -116,5 +116,5 @@ def _is_marker(meta: Mapping[str, object], text: str) -> bool:
     except (ValueError, TypeError):
         return False
     own = {TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN}
-    typed = isinstance(types, Sequence | np.ndarray) and index < len(types) and int(types[index]) in own
+    typed = isinstance(types, Sequence | np.ndarray) and index < len(types) and types[index] in own
     return typed or text in END_NAMES

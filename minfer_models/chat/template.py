@@ -217,5 +217,7 @@ class ChatTemplate:
 
 def _special_tokens(meta: Mapping[str, object]) -> dict[str, str]:
     tokens: Any = meta.get(TOKENS_KEY, ())
+    if isinstance(tokens, str) or not isinstance(tokens, Sequence):
+        raise ChatTemplateError(f"{TOKENS_KEY} is a {type(tokens).__name__}, not an array of strings")
     ids = {name: token_id(meta, role, len(tokens)) for role, name in _ROLES.items()}
     return {f"{name}_token": tokens[i] for name, i in ids.items() if i is not None}

@@ -43,6 +43,12 @@ class Model:
         config = read_config(file.metadata, architecture.name, n_vocab)
         return cls(file, architecture, config, check_tensors(file, architecture.tensors(config)))
 
+    def check_vocabulary(self, n_tokens: int) -> None:
+        """Raise GGUFError when the vocabulary has ids that the model has no row for; fewer are usual."""
+        if n_tokens > self.config.n_vocab:
+            rows = f"token_embd.weight has {self.config.n_vocab} rows"
+            raise self.file.metadata.error("tokenizer.ggml.tokens", f"has {n_tokens} tokens, but {rows}")
+
     def graph(self, params: GraphParams) -> Graph:
         """The graph of one forward."""
         return self.architecture.build(self.config, self.formats, params)

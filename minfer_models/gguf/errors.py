@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from minfer_models.plain_text import plain, printable, quoted
+
 
 class GGUFError(ValueError):
     """A GGUF file is wrong, or does not hold what was asked of it.
 
     Attributes: `path` of the file (the shard, for split files), byte `offset` in it or None, `name` of the
     tensor or metadata key concerned or None, and `message`, the cause with the actual values. `str()` gives
-    all of them on one line. `incomplete` says that bytes or shards are missing, as after a download that stopped.
+    all of them on one printable line of bounded length, whatever the file holds. `incomplete` says that bytes or shards
+    are missing, as after a download that stopped.
     Other layers raise it too: `GGUFError("...", path=file.path, tensor="output.weight")`.
     """
 
@@ -24,7 +27,7 @@ class GGUFError(ValueError):
         tensor: str | None = None,
         incomplete: bool = False,
     ) -> None:
-        self.message = message
+        self.message = plain(message)
         self.path = None if path is None else Path(path)
         self.offset = offset
         self.key = key
@@ -40,11 +43,11 @@ class GGUFError(ValueError):
     def _line(self) -> str:
         parts: list[str] = []
         if self.path is not None:
-            parts.append(str(self.path))
+            parts.append(printable(str(self.path)))
         if self.tensor is not None:
-            parts.append(f"tensor {self.tensor!r}")
+            parts.append(f"tensor {quoted(self.tensor)}")
         elif self.key is not None:
-            parts.append(f"key {self.key!r}")
+            parts.append(f"key {quoted(self.key)}")
         parts.append(self.message)
         where = "" if self.offset is None else f" (at byte {self.offset})"
         return ": ".join(parts) + where

@@ -12,7 +12,9 @@ import pytest
 from model_steps import opened
 
 from minfer_ir.runtime.numpy_backend import NumpyBackend
+from minfer_models.engine import EngineOptions
 from minfer_models.gguf import GGUFError, GGUFFile, TensorSource, array_source, file_source, open_gguf, write_gguf
+from minfer_models.inspect import summarize
 from minfer_models.llm import load
 from minfer_models.settings import Settings
 from minfer_models.synthetic import SyntheticModel, write_model
@@ -85,6 +87,8 @@ REFUSED: dict[str, tuple[Change, str]] = {
     ),
     "a missing bias": (drop_tensor("blk.4.attn_k.bias"), r"blk\.4\.attn_k\.bias.*missing; expected shape \[64\]"),
     "no embedding": (drop_tensor("token_embd.weight"), r"token_embd\.weight.*missing"),
+    "two billion blocks": (put("qwen2.block_count", 2**31 - 1), r"blk\.5\.attn_norm\.weight.*missing"),
+    "a block too many": (put("qwen2.block_count", 4), r"blk\.4\..*isn't a tensor that this architecture uses"),
     "fewer blocks than said": (put("qwen2.block_count", 6), r"blk\.5\.attn_norm\.weight.*missing"),
     "a transposed matrix": (
         reshape("blk.1.ffn_down.weight", (512, 256)),
@@ -148,3 +152,19 @@ def test_a_weight_that_is_no_number_is_named(case: str, tmp_path: Path) -> None:
     message = str(caught.value)
     assert re.search(rf"{re.escape(tensor)}.*{where}, block {block} is NaN or infinite", message), message
     assert str(offset - (2 if "minimum" in case else 0)) in message
+
+
+def test_a_vocabulary_with_ids_that_have_no_row_is_refused(whole: Path, tmp_path: Path) -> None:
+    """Such an id would be an index past the embedding's end."""
+
+    def add_token(file: GGUFFile, metadata: dict[str, Any], _: dict[str, TensorSource]) -> None:
+        metadata["tokenizer.ggml.tokens"] = [*file.metadata.strings("tokenizer.ggml.tokens"), "more"]
+        metadata["tokenizer.ggml.token_type"] = [*file.metadata.integers("tokenizer.ggml.token_type"), 1]
+
+    path = changed(whole, tmp_path / "more.gguf", add_token)
+    expected = r"key 'tokenizer\.ggml\.tokens': has 259 tokens, but token_embd\.weight has 258 rows \(at byte \d+\)"
+    with pytest.raises(GGUFError, match=expected):
+        opened(path)
+    with open_gguf(path) as file:
+        (reason,) = summarize(file, EngineOptions(), Settings()).reasons
+    assert re.search(expected, reason)
