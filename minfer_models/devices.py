@@ -38,10 +38,12 @@ class DeviceChoice:
         return f"device: {self.about}"
 
 
-def resolve_device(name: str, plug_ins: Callable[[], tuple[str, ...]] = tuple) -> DeviceChoice:
+def resolve_device(
+    name: str, plug_ins: Callable[[], tuple[str, ...]] = tuple, option: str = "--device"
+) -> DeviceChoice:
     """The device that `name` asks for; raises EngineError with what there is, for one that isn't known or isn't here.
 
-    `plug_ins` gives the names of other backends, and is asked last.
+    `plug_ins` gives the names of other backends, and is asked last; `option` is who asks, for the error.
     """
     if name == "auto":
         return _first_gpu() if any(driver.exists() for driver in DRIVERS) else DeviceChoice("cpu", "", "cpu")
@@ -49,12 +51,12 @@ def resolve_device(name: str, plug_ins: Callable[[], tuple[str, ...]] = tuple) -
         return DeviceChoice(name, "", name)
     kind, _, place = name.partition(":")
     if kind == "cuda" and (not place or place.isdecimal()):
-        return _cuda(name, place)
+        return _cuda(f"{option} {name}", place)
     if kind == TORCH and place:
-        return _torch(name, place)
+        return _torch(f"{option} {name}", place)
     if name in (others := plug_ins()):
         return DeviceChoice(name, "", name)
-    raise EngineError(f"--device {name}: no device is called that; {_known(others)}")
+    raise EngineError(f"{option} {name}: no device is called that; {_known(others)}")
 
 
 def devices_here() -> dict[str, str]:
@@ -73,26 +75,26 @@ def _first_gpu() -> DeviceChoice:
     """The GPU for `auto`, or the CPU and why it is that."""
     if (reason := _why_no_cuda()) is not None:
         return DeviceChoice("cpu", "", f"cpu ({reason})")
-    return _cuda("cuda", "0")
+    return _cuda("--device auto", "0")
 
 
-def _cuda(name: str, index: str) -> DeviceChoice:
+def _cuda(asked: str, index: str) -> DeviceChoice:
     if _is_interpreted():
         return DeviceChoice(GPU, "cpu", "cuda, kernels interpreted by Triton on the CPU (TRITON_INTERPRET=1)")
     if (reason := _why_no_cuda()) is not None:
-        raise EngineError(f"--device {name}: {reason}; {_known()}")
+        raise EngineError(f"{asked}: {reason}; {_known()}")
     names, number = _cuda_names(), int(index or 0)
     if number >= len(names):
-        raise EngineError(f"--device {name}: there are {len(names)} CUDA devices; {_known()}")
+        raise EngineError(f"{asked}: there are {len(names)} CUDA devices; {_known()}")
     return DeviceChoice(GPU, f"cuda:{number}", f"cuda:{number}, {names[number]}")
 
 
-def _torch(name: str, place: str) -> DeviceChoice:
+def _torch(asked: str, place: str) -> DeviceChoice:
     if find_spec("torch") is None:
-        raise EngineError(f"--device {name}: torch isn't installed; {_known()}")
+        raise EngineError(f"{asked}: torch isn't installed; {_known()}")
     kind, _, index = place.partition(":")
     if kind not in _torch_places() or not (index.isdecimal() or not index):
-        raise EngineError(f"--device {name}: torch has no device {place} here; {_known()}")
+        raise EngineError(f"{asked}: torch has no device {place} here; {_known()}")
     return DeviceChoice(TORCH, place, f"torch on {place}")
 
 

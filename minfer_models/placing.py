@@ -107,7 +107,7 @@ class Placed:
         if self.offload is None:
             return
         backend = engine.resources.backends.get(self.choice.backend)
-        where = self.choice.about.split(",")[0]
+        where = engine.options.device_name.split(",")[0]
         yield self.offload.text(where, 0 if backend is None else backend.weight_bytes())
         graph = engine.lowered(engine.params(1)).graph
         step = [(n.backend or "", n.op) for n in graph if not n.is_leaf() and n.spec.effect != "view"]

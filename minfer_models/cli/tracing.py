@@ -79,7 +79,7 @@ def device_against(name: str) -> DeviceChoice:
     """The device called so; raises EngineError, suggesting the nearest and listing what there is."""
     known = [*BUILT_IN, *plug_in_names()]
     if name in known or name.split(":", maxsplit=1)[0] in ("cuda", "torch"):
-        return resolve_device(name, plug_in_names)
+        return resolve_device(name, plug_in_names, "--against")
     path = Path(name)
     files = [str(path.parent / p.name) for p in path.parent.iterdir() if p.is_file()] if path.parent.is_dir() else []
     nearest = get_close_matches(name, [*known, *files], n=2)

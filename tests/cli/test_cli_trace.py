@@ -190,6 +190,9 @@ def test_what_can_t_be_traced_is_one_line(tiny: Path, tmp_path: Path) -> None:
     assert f"--against numpyy: {refused}; did you mean numpy? devices: cpu, numpy" in error_line(
         minfer("trace", tiny, "-p", "a", "--against", "numpyy")
     )
+    assert "--against torch:moon: torch has no device moon here; there are auto, cpu, " in error_line(
+        minfer("trace", tiny, "-p", "a", "--against", "torch:moon")
+    )
     misspelled = tmp_path / "othr.json"
     assert f"--against {misspelled}: {refused}; did you mean {other}? " in error_line(
         minfer("trace", tiny, "-p", "a", "--against", misspelled)

@@ -264,7 +264,7 @@ def test_a_split_model_says_the_same(
         assert outside == ({"gpu"} if chosen == 4 else {"cpu"})
         assert llm.engine.params(1).devices == OffloadPlan(chosen, 4, 0, "").device_plan("gpu")
     assert lines[0] == "device: cuda:0, pretended"
-    assert lines[1].startswith(f"offload: {chosen or 'cpu only, 0'} of 4 blocks")
+    assert lines[1].startswith(f"offload: {chosen or 'cpu only, 0'} of 4 blocks on cuda:0")
     assert len(lines) == 2
 
 

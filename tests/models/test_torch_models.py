@@ -76,3 +76,10 @@ def test_the_memory_it_asks_for_is_the_memory_it_takes(model: Path) -> None:
 def test_it_promises_no_bits(model: Path) -> None:
     with pytest.raises(EngineError, match="invariant: torch on cpu makes no promise about bits; cuda and cpu do"):
         load(model, device="torch:cpu", invariant=True)
+
+
+def test_its_plan_names_the_device_as_it_is_asked_for(model: Path) -> None:
+    lines: list[str] = []
+    load(model, device="torch:cpu", n_ctx=32, on_device=lines.append).close()
+    assert lines[0] == "device: torch on cpu"
+    assert lines[1].startswith("offload: 2 of 2 blocks on torch:cpu, embedding and head too")
