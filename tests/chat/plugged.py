@@ -5,9 +5,12 @@ As a program: plugged.py SCRIPT ARGUMENTS... runs `minfer ARGUMENTS...`, where S
 
 from __future__ import annotations
 
+import fcntl
 import importlib.metadata
+import os
 import signal
 import sys
+import termios
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,8 +33,13 @@ def echo(prompt: bytes) -> bytes:
 
 
 def waiting(prompt: bytes) -> bytes:
-    """As `echo`; asked to wait, the last forward before `!` waits for Ctrl-C, and goes on computing."""
+    """As `echo`; asked to wait, the forward that gives `!` waits for Ctrl-C before it goes on."""
     return b"WAIT! AND MORE" if last(prompt) == b"wait" else echo(prompt)
+
+
+def escaping(_prompt: bytes) -> bytes:
+    """Says what would give the terminal another title."""
+    return b"\x1b]0;title\x07"
 
 
 class Scripted(ScriptedBackend):
@@ -59,22 +67,27 @@ def entry_points(make: Callable[[], Scripted]) -> Callable[..., Any]:
     return found
 
 
-def _wait_for_ctrl_c(history: list[int]) -> None:
-    """Hold the signal back from the last letter but one on, so that it is there before the answer goes on."""
-    said = bytes(token for token in history if token < 256)
-    if said.endswith(MARKER + b"WA"):
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    if said.endswith(MARKER + b"WAIT"):
-        signal.sigwait({signal.SIGINT})
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        signal.raise_signal(signal.SIGINT)
+class _CtrlC:
+    """Has the forward behind `WAIT` last until Ctrl-C was pressed; its signal is listened for from `WA` on."""
+
+    def __call__(self, history: list[int]) -> None:
+        said = bytes(token for token in history if token < 256)
+        if said.endswith(MARKER + b"WA"):
+            self._heard, told = os.pipe()
+            os.set_blocking(told, False)
+            self._before = signal.set_wakeup_fd(told)
+        if said.endswith(MARKER + b"WAIT"):
+            os.read(self._heard, 1)
+            signal.set_wakeup_fd(self._before)
 
 
 def main() -> None:
     from minfer_models.cli.main import run
 
-    answers = {"echo": echo, "waiting": waiting}[sys.argv[1]]
-    importlib.metadata.entry_points = entry_points(lambda: Scripted(answers, _wait_for_ctrl_c))
+    if os.isatty(0):
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # keys such as Ctrl-C reach this process
+    answers = {"echo": echo, "waiting": waiting, "escaping": escaping}[sys.argv[1]]
+    importlib.metadata.entry_points = entry_points(lambda: Scripted(answers, _CtrlC()))
     sys.argv = ["minfer", *sys.argv[2:]]
     run()
 

@@ -15,6 +15,9 @@ from minfer_models.cli.progress import Progress, progress
 from minfer_models.cli.telling import tokens
 from minfer_models.conversation import Answer, Conversation
 
+WORTH_SHOWING = 128
+"""Tokens of a prompt below which a line of progress would only flicker."""
+
 
 class LeaveError(Exception):
     """The person leaves."""
@@ -68,6 +71,8 @@ class Repl:
         self.answer(lambda: self.conversation.send(text if said.literal else text.removeprefix("/")))
 
     def _show(self, answer: Answer, shown: Progress) -> None:
+        if answer.new_tokens < WORTH_SHOWING:
+            shown.stop()
         try:
             plan_forwards(self.conversation.llm, answer.new_tokens, shown)
             for piece in answer:
