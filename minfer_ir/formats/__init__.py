@@ -9,7 +9,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from minfer_ir.formats.activation import Q8A32, Q8A256, ActivationFormat
-from minfer_ir.formats.base import Bytes, Floats, Format
+from minfer_ir.formats.base import Bytes, EncodeError, Floats, Format
 from minfer_ir.formats.blocks import BlockFormat
 from minfer_ir.formats.cells import CELL_FORMATS, Q8_0_CELL, CellFormat
 from minfer_ir.formats.floats import BF16, F16, F32, FloatFormat
@@ -61,6 +61,7 @@ __all__ = [
     "BlockFormat",
     "Bytes",
     "CellFormat",
+    "EncodeError",
     "FloatFormat",
     "Floats",
     "Format",

@@ -14,6 +14,18 @@ Floats = NDArray[np.float32]
 CHUNK_ELEMENTS = 1 << 16
 
 
+class EncodeError(ValueError):
+    """A value that a format can't hold, in `row` of the rows that were to be encoded."""
+
+    def __init__(self, fmt: str, value: np.floating, row: int, place: str, reason: str = "") -> None:
+        self.fmt, self.value, self.row, self.place, self.reason = fmt, value, row, place, reason
+        super().__init__(f"{fmt} cannot hold {value!s} (row {row}, {place}){reason}")
+
+    def below(self, rows: int) -> EncodeError:
+        """The same error where `rows` more rows stand before these."""
+        return EncodeError(self.fmt, self.value, self.row + rows, self.place, self.reason)
+
+
 class Format(ABC):
     """One storage format of a row of numbers, in blocks of `block_size` elements that take `block_bytes` bytes.
 
@@ -55,8 +67,9 @@ class Format(ABC):
     def encode(self, values: Floats) -> Bytes:
         """Values `[..., n]` float32 to rows of bytes `[..., row_bytes(n)]` uint8.
 
-        Raises ValueError for rows that are not whole blocks and for a finite value beyond the format's range. The block
-        formats also refuse NaN and infinity, which no block can hold; the float formats keep them.
+        Raises ValueError for rows that are not whole blocks, and EncodeError (a ValueError) for a finite value beyond
+        the format's range. The block formats also refuse NaN and infinity, which no block can hold; the float formats
+        keep them.
         """
 
     @abstractmethod

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer_ir.formats.base import CHUNK_ELEMENTS, Bytes, Floats, Format, check_bytes, check_floats
+from minfer_ir.formats.base import CHUNK_ELEMENTS, Bytes, EncodeError, Floats, Format, check_bytes, check_floats
 
 Blocks = NDArray[np.void]
 Float16s = NDArray[np.float16]
@@ -103,7 +103,7 @@ class BlockFormat(Format):
         block, element = divmod(int(np.argmin(finite)), self.block_size)
         row, block_in_row = divmod(first + block, per_row)
         at = block_in_row * self.block_size + element
-        raise ValueError(f"{self.name} cannot hold {values[block, element]!s} (row {row}, element {at})")
+        raise EncodeError(self.name, values[block, element], row, f"element {at}")
 
     def _check_in_range(self, values: Floats, blocks: Blocks, first: int, per_row: int) -> None:
         finite = np.ones(len(blocks), np.bool_)
@@ -114,9 +114,7 @@ class BlockFormat(Format):
         block = int(np.argmin(finite))
         row, block_in_row = divmod(first + block, per_row)
         largest = values[block, np.argmax(np.abs(values[block]))]
-        raise ValueError(
-            f"{self.name} cannot hold {largest!s} (row {row}, block {block_in_row}): its float16 scale overflows"
-        )
+        raise EncodeError(self.name, largest, row, f"block {block_in_row}", ": its float16 scale overflows")
 
 
 def random_signs(rng: np.random.Generator, n: int) -> Floats:

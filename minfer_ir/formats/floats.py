@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 import numpy as np
 
-from minfer_ir.formats.base import Bytes, Floats, Format, check_bytes, check_floats
+from minfer_ir.formats.base import Bytes, EncodeError, Floats, Format, check_bytes, check_floats
 
 DRAWN_VALUES = 1 << 16
 """Normal deviates take 20-40 ns each; picking among this many takes 2, and models have a billion."""
@@ -33,7 +33,7 @@ class FloatFormat(Format):
         if overflow.any():
             flat = int(np.argmax(overflow))
             row, element = divmod(flat, values.shape[-1])
-            raise ValueError(f"{self.name} cannot hold {values.reshape(-1)[flat]!s} (row {row}, element {element})")
+            raise EncodeError(self.name, values.reshape(-1)[flat], row, f"element {element}")
         return data
 
     def scales(self, data: Bytes) -> Floats:

@@ -13,6 +13,7 @@ from minfer_models.cli.doctor import doctor
 from minfer_models.cli.dump import dump
 from minfer_models.cli.inspect import inspect
 from minfer_models.cli.merge import merge
+from minfer_models.cli.quantize import quantize
 from minfer_models.cli.run import run as run_model
 from minfer_models.cli.split import split
 from minfer_models.cli.tokenize import tokenize
@@ -32,6 +33,7 @@ for name, command in (
     ("trace", trace),
     ("tokenize", tokenize),
     ("convert", convert),
+    ("quantize", quantize),
     ("split", split),
     ("merge", merge),
     ("doctor", doctor),

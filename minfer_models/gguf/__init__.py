@@ -5,6 +5,7 @@ from minfer_models.gguf.errors import GGUFError
 from minfer_models.gguf.finite import check_finite, check_rows
 from minfer_models.gguf.layout import TensorInfo
 from minfer_models.gguf.metadata import Metadata, TypedValue
+from minfer_models.gguf.quantize import Quantized, quantize_gguf
 from minfer_models.gguf.reader import GGUFFile, open_gguf
 from minfer_models.gguf.source import TensorSource, array_source, file_source
 from minfer_models.gguf.split import merge_gguf, split_gguf
@@ -16,6 +17,7 @@ __all__ = [
     "GGUFError",
     "GGUFFile",
     "Metadata",
+    "Quantized",
     "SplitRule",
     "StringArray",
     "TensorInfo",
@@ -29,6 +31,7 @@ __all__ = [
     "format_of",
     "merge_gguf",
     "open_gguf",
+    "quantize_gguf",
     "split_gguf",
     "type_of",
     "write_gguf",

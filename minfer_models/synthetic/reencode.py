@@ -4,36 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
-from gguf.constants import LlamaFileType
-
 from minfer_ir.formats import format_named
-from minfer_ir.formats.base import Bytes, Format
 from minfer_models.arch import architecture_of
 from minfer_models.arch.config import read_config
-from minfer_models.gguf import (
-    GGUFError,
-    GGUFFile,
-    TensorSource,
-    TypedValue,
-    file_source,
-    open_gguf,
-    type_of,
-    write_gguf,
-)
+from minfer_models.gguf import GGUFError, GGUFFile, TypedValue, open_gguf, write_gguf
 from minfer_models.gguf.constants import GGUFValueType
 from minfer_models.gguf.hearing import HeardBytes, heard
+from minfer_models.gguf.quantize.mixes import FILE_TYPES
+from minfer_models.gguf.quantize.quantize import FILE_TYPE_KEY, usable_cpus
+from minfer_models.gguf.quantize.stream import Conversion, ConvertedTensors
 from minfer_models.synthetic.mixes import type_of_matrix
-
-PIECE_ELEMENTS = 1 << 21
-"""Weights are decoded and encoded in pieces of about this many elements."""
 
 KEPT = ("token_embd", "output")
 """The embedding and the head stay as they are: they are large in small models, and would hide what the type does."""
-
-FILE_TYPE_KEY = "general.file_type"
 
 
 def reencode(
@@ -45,46 +30,40 @@ def reencode(
     """Write the model `source` with the matrices of its blocks in `type_name`, a format or a mix; returns `target`.
 
     They are decoded to float32 and encoded again, so what the source's type lost stays lost. Embedding, head and
-    vectors keep their bytes. Rows that aren't whole blocks of 256 get `mixes.FALLBACK`. `hear(tensor, bytes)` follows
-    what is written.
+    vectors keep their bytes. Rows that aren't whole blocks get what `minfer quantize` gives them. `hear(tensor, bytes)`
+    follows what is written.
 
-    Raises GGUFError when `source` can't be run, ValueError for an unknown type, rows that aren't whole blocks, and a
-    value beyond the type's range; no file is left behind then.
+    Raises GGUFError when `source` can't be run, ValueError for an unknown type, and a value beyond the type's range;
+    no file is left behind then.
     """
     with open_gguf(source) as file:
         name = architecture_of(file.metadata).name
         n_blocks = read_config(file.metadata, name, file.tensor("token_embd.weight").shape[0]).n_blocks
-        tensors = [_source(file, tensor, type_name, n_blocks) for tensor in file.tensors]
-        if hear is not None:
-            tensors = [heard(tensor, hear) for tensor in tensors]
-        return write_gguf(target, _metadata(file, type_name), tensors)[0]
+        conversions = [_conversion(file, tensor, type_name, n_blocks) for tensor in file.tensors]
+        with ConvertedTensors(file, conversions, usable_cpus()) as converted:
+            tensors = converted.sources()
+            if hear is not None:
+                tensors = [heard(tensor, hear) for tensor in tensors]
+            return write_gguf(target, _metadata(file, type_name), tensors, sources=file.paths)[0]
 
 
 def _metadata(file: GGUFFile, type_name: str) -> Iterator[tuple[str, TypedValue]]:
-    mostly = LlamaFileType.__members__.get(f"MOSTLY_{type_name.upper()}")
+    mostly = FILE_TYPES.get(type_name.upper())
     for key, value in file.metadata.typed_items():
         if key == FILE_TYPE_KEY:
             if mostly is not None:
-                yield key, TypedValue(GGUFValueType.UINT32, int(mostly))
+                yield key, TypedValue(GGUFValueType.UINT32, mostly.number)
         else:
             yield key, value
 
 
-def _source(file: GGUFFile, name: str, type_name: str, n_blocks: int) -> TensorSource:
+def _conversion(file: GGUFFile, name: str, type_name: str, n_blocks: int) -> Conversion:
     info = file.tensors[name]
     kind = name.split(".")[-2]
     if len(info.shape) != 2 or kind in KEPT:
-        return file_source(file, name)
+        return Conversion(name, None)
     if info.format is None:
         raise GGUFError(f"is stored as {info.type_name}, which isn't read", path=info.path, tensor=name)
     block = int(name.split(".")[1])
     fmt = format_named(type_of_matrix(type_name, kind, info.shape[-1], block, n_blocks))
-    if fmt is info.format:
-        return file_source(file, name)
-    return TensorSource(name, info.shape, type_of(fmt), partial(_encoded, file, name, info.format, fmt))
-
-
-def _encoded(file: GGUFFile, name: str, old: Format, new: Format) -> Iterator[Bytes]:
-    rows = file.rows(name)
-    step = max(1, PIECE_ELEMENTS // old.row_elements(rows.shape[-1]))
-    return (new.encode(old.decode(rows[at : at + step])) for at in range(0, len(rows), step))
+    return Conversion(name, None if fmt is info.format else fmt)

@@ -73,9 +73,11 @@ def test_heads_and_rows_of_odd_length_get_the_types_that_llama_quantize_gives(
     assert tuple(types[f"{name}.weight"] for name in names) == expected
 
 
-def test_rows_that_nothing_fits_and_unknown_types_are_refused() -> None:
-    with pytest.raises(ValueError, match="a row of 80 elements is not a whole number of Q8_0 blocks of 32"):
-        types_by_tensor("Q4_K", rows(80, 512), 2, tied=True)
+def test_rows_that_no_block_fits_are_f16_and_unknown_types_are_refused() -> None:
+    types = types_by_tensor("Q4_K", rows(80, 512), 2, tied=True)
+    assert (types["output.weight"], types["blk.0.attn_q.weight"], types["blk.0.ffn_down.weight"]) == (
+        "F16", "F16", "Q4_K",
+    )  # fmt: skip
     with pytest.raises(ValueError, match="no format is called 'Q4_K_X'"):
         types_by_tensor("Q4_K_X", rows(256, 512), 2, tied=True)
 
