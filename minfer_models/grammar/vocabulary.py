@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from minfer_models.sampling.constraint import Mask, mask_words
 from minfer_models.tokenizer import Tokenizer
+from minfer_models.tokenizer.vocab import TokenType
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
@@ -22,7 +23,8 @@ _MARK = b"\xff"
 class Vocabulary:
     """The tokens of `tokenizer`, for logits that are `n_logits` wide; made once per model.
 
-    Control tokens and those that end a generation stand for no text: a grammar gets them only by naming them.
+    Control tokens, the unknown token and those that end a generation stand for no text: a grammar gets them only by
+    naming them.
     """
 
     def __init__(self, tokenizer: Tokenizer, n_logits: int) -> None:
@@ -30,8 +32,8 @@ class Vocabulary:
         self.n_words = mask_words(n_logits)
         self.eog = frozenset(i for i in tokenizer.eog if i < tokenizer.decodable)
         self.n_tokens = min(tokenizer.decodable, n_logits)
-        control = [i for i in range(self.n_tokens) if tokenizer.is_control(i)]
-        self.special = self.eog | frozenset(control)
+        no_text = (TokenType.CONTROL, TokenType.UNKNOWN)
+        self.special = self.eog | {i for i in range(self.n_tokens) if tokenizer.token_type(i) in no_text}
         self.tokens: list[bytes] = [self._bytes(i) for i in range(self.n_tokens)]
         self.engine = _engine_tokenizer(self.tokens, self.eog, self.special)
 

@@ -12,6 +12,7 @@ from minfer_models.grammar.schema.checks import checked_schemas
 from minfer_models.grammar.schema.endings import check_endings
 from minfer_models.grammar.schema.pointer import Path, shown
 from minfer_models.grammar.schema.reading import read_schema
+from minfer_models.grammar.schema.rewriting import rewritten
 
 # One space, or one line break with its indentation: without a bound a model can go on with blanks for ever.
 _BLANKS = r"(\x20|\n[\x20\x09]{0,40})"
@@ -29,7 +30,7 @@ def schema_lark(schema: str | Mapping[str, Any] | bool, refusal: Callable[[str],
     root = read_schema(schema)
     schemas = checked_schemas(root)
     check_endings(schemas)
-    grammar = _lark(root)
+    grammar = _lark(rewritten(root, schemas))
     reason = refusal(grammar)
     if reason is not None:
         path, nearer = _located(root, schemas, refusal) or ((), reason)
@@ -44,7 +45,7 @@ def _lark(root: Any) -> str:
 
 def _located(root: Any, schemas: Mapping[Path, Any], refusal: Callable[[str], str | None]) -> tuple[Path, str] | None:
     """The deepest schema that the engine refuses also alone, with its reason."""
-    whole = _moved(root, (), schemas)
+    whole = rewritten(root, schemas, shown(_WHOLE))
     tries = [path for path in schemas if path and isinstance(schemas[path], Mapping)]
     tries.sort(key=lambda path: ("$ref" in schemas[path], -len(path)))
     for path in tries[:_MOST_TRIES]:
@@ -52,18 +53,6 @@ def _located(root: Any, schemas: Mapping[Path, Any], refusal: Callable[[str], st
         if reason is not None:
             return path, reason
     return None
-
-
-def _moved(value: Any, path: Path, schemas: Mapping[Path, Any]) -> Any:
-    """The schema with its references leading to where `_located` puts it."""
-    if isinstance(value, list):
-        return [_moved(item, (*path, str(i)), schemas) for i, item in enumerate(value)]
-    if not isinstance(value, Mapping):
-        return value
-    moved = {name: _moved(item, (*path, name), schemas) for name, item in value.items()}
-    if path in schemas and "$ref" in value:
-        moved["$ref"] = shown(_WHOLE) + value["$ref"][1:]
-    return moved
 
 
 def _plain(reason: str) -> str:
