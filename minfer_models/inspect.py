@@ -22,6 +22,7 @@ from minfer_models.chat.template import TEMPLATE_KEY
 from minfer_models.engine import EngineOptions, Model
 from minfer_models.engine.model import CheckedWeights
 from minfer_models.gguf import GGUFError, GGUFFile, StringArray
+from minfer_models.plain_text import printable
 from minfer_models.settings import Settings
 from minfer_models.tokenizer import Tokenizer, TokenizerError
 
@@ -214,6 +215,4 @@ def _cut(value: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    if not isinstance(value, str):
-        return str(value)
-    return value if value.isprintable() else value.encode("unicode_escape").decode("ascii")
+    return printable(value) if isinstance(value, str) else str(value)

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 LONGEST = 1000
+PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {0x7F: 0x2421}
+"""A terminal obeys control characters, and a model may say any: there they are shown as pictures of themselves."""
+PICTURES |= dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+
+
+def harmless(text: str) -> str:
+    """`text` for a terminal: in its own lines and letters, with control characters shown, not obeyed."""
+    return text.translate(PICTURES)
 
 
 def printable(text: str) -> str:

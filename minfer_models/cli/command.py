@@ -17,12 +17,15 @@ from typing import Annotated, Any
 import typer
 
 from minfer_models.cli.entry import INTERRUPTED
+from minfer_models.plain_text import plain, printable
 
 FOUND = 3
 """Nothing went wrong, and what the command looks for was found: a difference, missing bytes."""
 LOGGERS = ("minfer_ir", "minfer_kernels", "minfer_models")
 FORESEEN = (ValueError, RuntimeError, OSError, MemoryError)
 """What the layers below raise for a user's mistake or a machine's limit; anything else is a bug."""
+LONGEST_LINE = 4000
+"""Characters of an error or a warning: what a file says may be of any length."""
 TYPERS_OWN = (typer.Exit, typer.Abort, typer.BadParameter)
 
 TRACEBACK = inspect.Parameter(
@@ -91,8 +94,8 @@ def _enable_plugins() -> None:
 def one_line(error: Exception) -> str:
     """An error as a user reads it: the message, or for what nobody foresaw also its type and how to see more."""
     if isinstance(error, OSError) and error.strerror is not None:
-        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
-    message = " ".join(str(error).split())
+        return printable(error.strerror if error.filename is None else f"{error.filename}: {error.strerror}")
+    message = plain(" ".join(str(error).split()), LONGEST_LINE)
     if isinstance(error, FORESEEN) and message:
         return message
     return f"{type(error).__name__}: {message or 'no message'} (a bug in minfer; --traceback shows where)"
@@ -107,7 +110,7 @@ class _StderrLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """One line."""
-        typer.echo(f"{self._program}: {record.getMessage()}", err=True)
+        typer.echo(f"{self._program}: {plain(record.getMessage(), LONGEST_LINE)}", err=True)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import typer
 
 from minfer_models.cli.command import FOUND
 from minfer_models.cli.options import KvCells, KvType, ModelName
+from minfer_models.plain_text import printable
 
 if TYPE_CHECKING:
     from minfer_models.inspect import FileSummary, MemoryNeed
@@ -52,7 +53,7 @@ def inspect(
         raise typer.Exit(FOUND) from None
     with opened:
         summary = summarize(opened, options, settings)
-        lines = _lines(summary, tensors)
+        lines = map(printable, _lines(summary, tensors))
         emit(json.dumps(_as_json(summary), indent=2) + "\n" if as_json else "\n".join(lines) + "\n", None)
     if summary.incomplete:
         raise typer.Exit(FOUND)

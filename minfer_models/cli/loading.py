@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minfer_models.cli.progress import Progress
+from minfer_models.plain_text import printable
 
 if TYPE_CHECKING:
     from minfer_models.llm import LLM
@@ -25,7 +26,7 @@ def load_shown(model: str, progress: Progress, **options: Any) -> LLM:
     settings = Settings.from_env()
     warn_of_threads(options.get("threads") or settings.threads)
     path = located(model, settings)  # a download draws its own progress, before ours starts
-    progress.show(f"opening {path.name}")
+    progress.show(f"opening {printable(path.name)}")
     return load(
         path,
         settings=settings,
@@ -106,4 +107,5 @@ def file_bytes(path: Path) -> int:
     from minfer_models.hub.names import shard_stem
 
     stem = shard_stem(path.name)
-    return sum(p.stat().st_size for p in path.parent.glob("*.gguf") if shard_stem(p.name) == stem)
+    shards = (p for p in path.parent.glob("*.gguf") if shard_stem(p.name) == stem and p.is_file())
+    return sum(p.stat().st_size for p in shards)

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from minfer_models.plain_text import harmless
 from minfer_models.text_files import write_text
 
 
 def emit(text: str, path: Path | None) -> None:
-    """Write `text`, which ends in a newline, to `path` or to stdout."""
+    """Write `text`, which ends in a newline, to `path` or to stdout as `stdout_writer` does."""
     if path is not None:
         write_text(path, text)
         return
+    stdout_writer()(text)
+
+
+def stdout_writer() -> Callable[[str], None]:
+    """Writes text to stdout at once: as it is to a file or pipe, without control characters to a terminal."""
     out = plain_stdout()
-    out.write(text)
-    out.flush()
+    at_terminal = out.isatty()
+
+    def write(text: str) -> None:
+        out.write(harmless(text) if at_terminal else text)
+        out.flush()
+
+    return write
 
 
 def plain_stdout() -> Any:

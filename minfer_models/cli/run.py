@@ -89,6 +89,7 @@ def run(
     text = read_prompt(prompt, file)
 
     from minfer_models.cli.loading import device_options, load_shown, plan_forwards
+    from minfer_models.cli.output import stdout_writer
     from minfer_models.cli.progress import progress
     from minfer_models.cli.settings_view import steps_by_threads
     from minfer_models.cli.telling import remarks, result, summary
@@ -111,7 +112,7 @@ def run(
                 generation = llm.generate(text, **request)
             plan_forwards(llm, generation.usage.prompt_tokens, shown)
             walked = steps_by_threads(llm)
-            out = _Collected(None if as_json else _stdout_writer(), shown.stop)
+            out = _Collected(None if as_json else stdout_writer(), shown.stop)
             interrupted = _consume(generation, out)
             steps = {threads: n - walked.get(threads, 0) for threads, n in steps_by_threads(llm).items()}
             steps = {threads: n for threads, n in steps.items() if n}
@@ -163,15 +164,3 @@ def _consume(generation: Generation, out: _Collected) -> bool:
     except KeyboardInterrupt:
         return True
     return False
-
-
-def _stdout_writer() -> Callable[[str], None]:
-    from minfer_models.cli.output import plain_stdout
-
-    out = plain_stdout()
-
-    def write(piece: str) -> None:
-        out.write(piece)
-        out.flush()
-
-    return write

@@ -183,7 +183,10 @@ def _open_shard(path: Path, shard: int, *, strict: bool) -> _Shard:
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             raise GGUFError("the file is empty", path=path, offset=0)
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        try:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise GGUFError(f"can't be mapped into memory: {error}", path=path) from None
     try:
         header = read_header(Cursor(mapped, path))
         layout = lay_out(header, len(mapped), path, shard, strict=strict)

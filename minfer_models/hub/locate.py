@@ -29,6 +29,8 @@ def locate(model: str | Path, settings: Settings | None = None) -> Path:
         raise LocateError(_describe_directory(path))
     if path.is_file():
         return path
+    if path.exists() or path.is_symlink():
+        raise LocateError(_describe_special(path))
     if model == DEMO:
         return fetch_demo(settings)
     name = parse_hub_name(str(model))
@@ -49,6 +51,12 @@ def _describe_directory(folder: Path) -> str:
     if not names:
         return f"{folder} is a folder without GGUF files; MODEL is a file, owner/repo:TAG or demo"
     return f"{folder} is a folder; name one of its GGUF files: {', '.join(str(folder / name) for name in names)}"
+
+
+def _describe_special(path: Path) -> str:
+    if not path.exists():
+        return f"{path} is a symbolic link that leads to no file ({path.readlink()})"
+    return f"{path} is a device, pipe or socket; MODEL is a regular file, owner/repo:TAG or demo"
 
 
 def _describe_missing(model: str, path: Path) -> str:

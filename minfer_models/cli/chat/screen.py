@@ -7,11 +7,9 @@ from typing import Any
 import typer
 
 from minfer_models.cli.output import plain_stdout
+from minfer_models.plain_text import harmless
 
 DIM, NORMAL = "\x1b[2m", "\x1b[0m"
-SHOWN_CONTROLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {0x7F: 0x2421}
-"""A terminal obeys control characters, and a model may say any: there they are shown as pictures of themselves."""
-SHOWN_CONTROLS |= dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 
 
 class Screen:
@@ -29,7 +27,7 @@ class Screen:
             return
         self._at_line_start = text.endswith("\n")
         if self.terminal:
-            text = text.translate(SHOWN_CONTROLS)
+            text = harmless(text)
             if thinking != self._dimmed:
                 text = (DIM if thinking else NORMAL) + text
                 self._dimmed = thinking
