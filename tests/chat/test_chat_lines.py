@@ -165,7 +165,7 @@ def test_an_open_block_at_the_end_is_not_sent(chat: Chat) -> None:
 def test_options_reach_the_conversation(chat: Chat) -> None:
     assert chat("hello\n", "--stop", "LO").out == "HEL\n"
     assert chat("hello\n", "-n", 2).out == "HE\n"
-    assert chat.err == "[cut after 2 tokens: -n]\n"
+    assert chat.err == "[cut after 2 tokens; -n takes another limit, -1 for none]\n"
     assert chat("say x\n", "--system", "s", answers=lambda prompt: prompt.partition(b"\n")[0]).out == "[system]s\n"
     assert chat("x" * 350, answers=lambda _: b"y" * 99).out == "y" * (400 - 350 - 18) + "\n"
     assert chat.err == "[cut: the context of 400 tokens is full; /undo or /clear makes room]\n"

@@ -332,6 +332,11 @@ def test_idle_cells_are_lent(talking: LLM) -> None:
     with pytest.raises(KvError, match="no run of"):
         talking.generate("[user]me\n[assistant]").text()
     assert "".join(pieces) == "ND NOW"
+    reused = talk.send("and then")
+    assert next(pieces := iter(reused)) == "A" and reused.usage.cached_tokens
+    with pytest.raises(KvError, match="no run of"):
+        talking.generate("[user]me\n[assistant]").text()
+    assert "".join(pieces) == "ND THEN"
     talk.close()
     other.close()
     assert talking.engine.kv.stats().reserved == 0

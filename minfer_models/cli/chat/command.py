@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from minfer_models.conversation import Conversation
 
 HISTORY = "chat_history"
+MOST_TOKENS = 1024
+"""Of an answer, unless asked otherwise: small models may repeat themselves until the context is full."""
 
 
 @takes_sampling
@@ -47,7 +49,7 @@ def chat(
     ] = None,
     n: Annotated[
         int, typer.Option("-n", "--max-tokens", help="Most tokens of an answer; -1: no limit but the context.")
-    ] = -1,
+    ] = MOST_TOKENS,
     stop: StopStrings = None,
     *,
     sampling: dict[str, Any],

@@ -102,7 +102,7 @@ class Repl:
     def _cut(self, answer: Answer) -> str:
         n_ctx, usage = self.conversation.llm.engine.n_ctx, answer.usage
         if usage.prompt_tokens + usage.completion_tokens < n_ctx:
-            return f"[cut after {tokens(usage.completion_tokens)}: -n]"
+            return f"[cut after {tokens(usage.completion_tokens)}; -n takes another limit, -1 for none]"
         return f"[cut: the context of {tokens(n_ctx)} is full; /undo or /clear makes room]"
 
 
