@@ -49,7 +49,7 @@ class Conversion:
         """Write the file; raises ConvertError for values that can't be written, GGUFError for the place."""
         require_whole_name(target)
         tensors = self.tensors if hear is None else [heard(tensor, hear) for tensor in self.tensors]
-        return write_gguf(target, self.metadata, tensors, sources=self.folder.sources, overwrite=overwrite)[0]
+        return write_gguf(target, self.metadata, tensors, sources=self.folder.files, overwrite=overwrite)[0]
 
 
 def plan_conversion(
@@ -125,6 +125,9 @@ def _named(folder: HFFolder, sizes: Hyperparameters) -> dict[str, SafeTensor]:
 
 def _specs(sizes: Hyperparameters, folder: HFFolder) -> dict[str, TensorSpec]:
     """What minfer's architecture needs for these sizes; raises ConvertError when it refuses them."""
+    if sizes.n_blocks > len(folder.tensors):
+        message = f"is {sizes.n_blocks}, but the folder's files have {len(folder.tensors)} tensors in all"
+        raise ConvertError(message, path=folder.config_path, key="num_hidden_layers")
     arch = ARCHITECTURES[sizes.family.gguf]
     try:
         meta = Metadata(typed_entries(sizes.metadata))

@@ -14,6 +14,7 @@ from minfer_models.convert.safetensors import SafeTensor, read_tensors
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+PARTS = {".json", ".jinja", ".safetensors", ".model", ".txt", ".bin"}
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth", "model.pt")
 
 
@@ -33,9 +34,9 @@ class HFFolder:
         return self.path / "config.json"
 
     @property
-    def sources(self) -> list[Path]:
-        """The files that the weights come from."""
-        return sorted({tensor.path for tensor in self.tensors.values()})
+    def files(self) -> list[Path]:
+        """Every file of the folder that a model is made of: none of them is to be written over."""
+        return [file for file in self.path.iterdir() if file.suffix in PARTS]
 
 
 def open_folder(path: str | os.PathLike[str]) -> HFFolder:

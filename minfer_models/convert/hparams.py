@@ -38,7 +38,7 @@ def read_hyperparameters(config: ConfigReader) -> Hyperparameters:
     refuse_unconverted(config, family)
     width, n_heads = config.size("hidden_size"), config.size("num_attention_heads")
     n_kv_heads = config.size("num_key_value_heads", family.n_kv_heads or n_heads)
-    if "head_dim" not in config.values and family.head_dim is None and width % n_heads:
+    if config.values.get("head_dim") is None and family.head_dim is None and width % n_heads:
         raise config.error("hidden_size", f"is {width}, not a multiple of {n_heads} heads, and no head_dim says")
     head_dim = config.size("head_dim", family.head_dim or width // n_heads)
     rope = rope_entries(config, head_dim)

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from minfer_models.convert.errors import ConvertError
 
-MAX_BYTES = 1 << 28
+MAX_BYTES = 1 << 26
 """The largest real tokenizer.json has 33 MB."""
 
 

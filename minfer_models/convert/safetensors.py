@@ -20,8 +20,8 @@ from minfer_models.convert.errors import ConvertError
 from minfer_models.convert.json_files import parse_object
 
 PREFIX_BYTES = 8
-MAX_HEADER = 1 << 25
-"""Bytes. The format allows 100 MB, of which a reader needs a gigabyte; real headers stay below 1 MB."""
+MAX_HEADER = 1 << 24
+"""Bytes. The format allows 100 MB, which can take gigabytes once parsed; real headers stay below 3 MB."""
 MAX_DIMS = 8
 MAX_DIM = 2**63 - 1
 

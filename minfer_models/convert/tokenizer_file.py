@@ -50,7 +50,9 @@ def read_tokenizer(folder: HFFolder, n_vocab: int) -> TokenizerFile:
     spec = read_object(path)
     try:
         runs = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # it raises nothing more specific
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # it raises nothing more specific, and panics with a type of its own
         raise ConvertError(f"the tokenizers library can't read it: {error}", path=path) from None
     _check_model(spec.get("model"), path)
     listed = _listed(spec, path)

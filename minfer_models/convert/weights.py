@@ -43,25 +43,26 @@ class Weight:
         for raw in self.source.pieces(rows_each, read.row_bytes(n)):
             values = read.decode(raw)
             self._check_finite(values, first)
-            if self.permuted:
-                values = side_by_side(values, self.head_dim)
-            yield self._encoded(values).reshape(-1, self.format.row_bytes(self.source.shape[-1]))
+            yield self._encoded(values, first).reshape(-1, self.format.row_bytes(self.source.shape[-1]))
             first += len(raw)
 
-    def _encoded(self, values: Floats) -> Bytes:
+    def _encoded(self, values: Floats, first_row: int) -> Bytes:
         try:
-            return self.format.encode(np.ascontiguousarray(values))
+            return self.format.encode(side_by_side(values, self.head_dim) if self.permuted else values)
         except ValueError:
-            largest = float(np.abs(values).max())
-            message = f"holds {largest:g}, beyond what {self.format.name} can; --type auto, bf16 or f32 keeps it"
-            raise ConvertError(message, path=self.source.path, tensor=self.source.name) from None
+            at = int(np.argmax(np.abs(values)))
+            limit = f"which {self.format.name} can't hold; --type auto, bf16 or f32 keeps it"
+            raise self._error(values, first_row, at, limit) from None
 
     def _check_finite(self, values: Floats, first_row: int) -> None:
         finite = np.isfinite(values)
         if not finite.all():
-            row, element = divmod(int(np.argmin(finite)), values.shape[-1])
-            message = f"row {first_row + row}, element {element} is {values[row, element]}"
-            raise ConvertError(message, path=self.source.path, tensor=self.source.name)
+            raise self._error(values, first_row, int(np.argmin(finite)), "which no model can use")
+
+    def _error(self, values: Floats, first_row: int, at: int, fault: str) -> ConvertError:
+        row, element = divmod(at, values.shape[-1])
+        message = f"row {first_row + row}, element {element} is {values[row, element]:g}, {fault}"
+        return ConvertError(message, path=self.source.path, tensor=self.source.name)
 
 
 def check_readable(tensor: SafeTensor) -> None:
