@@ -37,7 +37,7 @@ def convert(
 ) -> None:
     """Convert a Hugging Face model to GGUF.
 
-    Architectures llama, qwen2 and qwen3, weights in safetensors. The file appears whole or not at all.
+    Architectures llama (Mistral too), qwen2 and qwen3, weights in safetensors. The file appears whole or not at all.
     """
     from minfer_models.cli.progress import progress
     from minfer_models.convert import plan_conversion

@@ -14,7 +14,8 @@ class Family:
     """A Hugging Face architecture and the GGUF one that it becomes.
 
     permuted: q and k change the order of their rows (see `minfer_models.convert.permute`). head_dim, n_kv_heads: the
-    defaults of transformers' config class; None is width / heads, and the number of query heads.
+    defaults of transformers' config class; None is width / heads, and the number of query heads. windowed: every layer
+    has the sliding window of config.json, 4096 tokens unless it says null; elsewhere `use_sliding_window` asks for one.
     """
 
     hf_class: str
@@ -23,10 +24,13 @@ class Family:
     permuted: bool
     head_dim: int | None = None
     n_kv_heads: int | None = None
+    windowed: bool = False
 
 
+WINDOW = 4096
 FAMILIES = (
     Family("LlamaForCausalLM", "llama", "llama", permuted=True),
+    Family("MistralForCausalLM", "mistral", "llama", permuted=True, n_kv_heads=8, windowed=True),
     Family("Qwen2ForCausalLM", "qwen2", "qwen2", permuted=False, n_kv_heads=32),
     Family("Qwen3ForCausalLM", "qwen3", "qwen3", permuted=False, head_dim=128, n_kv_heads=32),
 )
@@ -54,12 +58,21 @@ def refuse_unconverted(config: ConfigReader, family: Family) -> None:
         raise config.error("hidden_act", f"is {act!r:.40}; {family.gguf} in GGUF is silu")
     if config.flag("mlp_bias", False):
         raise config.error("mlp_bias", "biases of the feed-forward network are not converted")
-    fault = _sliding_window(config)
+    fault = _window(config) if family.windowed else _asked_window(config)
     if fault is not None:
         raise fault
 
 
-def _sliding_window(config: ConfigReader) -> ConvertError | None:
+def _window(config: ConfigReader) -> ConvertError | None:
+    """A window of all layers, shorter than the context: an error."""
+    if "sliding_window" in config.values and config.values["sliding_window"] is None:
+        return None
+    window, n_ctx = config.size("sliding_window", WINDOW), config.size("max_position_embeddings")
+    message = f"a sliding window of {window} tokens in a context of {n_ctx} is not converted"
+    return None if window >= n_ctx else config.error("sliding_window", message)
+
+
+def _asked_window(config: ConfigReader) -> ConvertError | None:
     """Layers that see only the last tokens of a long text: none, or an error."""
     window = config.values.get("sliding_window")
     if not config.flag("use_sliding_window", False) or window is None:

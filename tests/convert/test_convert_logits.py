@@ -32,6 +32,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama, head dim apart": ("llama", {"head_dim": 16}),
     "llama, linear": ("llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.5}}),
     "llama, biases": ("llama", {"attention_bias": True}),
+    "mistral": ("mistral", {"sliding_window": None}),
     "qwen2": ("qwen2", {}),
     "qwen2, tied, yarn": ("qwen2", {"tie_word_embeddings": True, "rope_parameters": YARN}),
     "qwen2, yarn of another amplitude": ("qwen2", {"rope_parameters": YARN | {"attention_factor": 1.3}}),

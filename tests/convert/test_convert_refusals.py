@@ -131,6 +131,28 @@ def test_a_sliding_window_that_any_layer_has(tmp_path: Path, window: dict[str, A
         refused(folder, r"'use_sliding_window': a sliding window of 16 tokens is not converted")
 
 
+@pytest.mark.parametrize(
+    ("window", "converts"),
+    [({"sliding_window": None}, True), ({"sliding_window": 256}, True), ({"sliding_window": 255}, False), ({}, True)],
+)
+def test_a_window_that_all_layers_have(tmp_path: Path, window: dict[str, Any], converts: bool) -> None:
+    folder = write_folder(tmp_path / "hf", make_model("mistral"))
+
+    def change(value: dict[str, Any]) -> dict[str, Any]:
+        del value["sliding_window"]
+        return value | window
+
+    edit_json(folder / "config.json", change)
+    if converts:
+        assert plan_conversion(folder).metadata["general.architecture"] == "llama"
+    else:
+        refused(folder, r"'sliding_window': a sliding window of 255 tokens in a context of 256 is not converted")
+    edit_json(folder / "config.json", lambda value: value | {"max_position_embeddings": 8192})
+    if not window:  # silence means 4096
+        with pytest.raises(ConvertError, match="a sliding window of 4096 tokens in a context of 8192"):
+            plan_conversion(folder)
+
+
 Tensors = dict[str, torch.Tensor]
 
 

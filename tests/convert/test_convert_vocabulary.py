@@ -146,6 +146,14 @@ def test_it_is_what_a_tokenizer_does_that_counts() -> None:
     assert name_of(tokenizer, None, False) == "gpt-2"
 
 
+def test_smollm_is_known_as_its_makers_wrote_it() -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(  # type: ignore[assignment]
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    assert name_of(tokenizer, None, False) == "smollm"
+
+
 @pytest.mark.parametrize("miss", NEAR_MISSES)
 def test_a_near_miss_is_no_match(tmp_path: Path, miss: str) -> None:
     tokenizer = cut_by(NEAR_MISSES[miss])
