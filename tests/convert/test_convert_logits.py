@@ -185,7 +185,7 @@ def test_pieces_do_not_show(tmp_path: Path, llama_model: Any, monkeypatch: pytes
     """Rows are permuted within whole heads, however few are read at a time."""
     folder = write_folder(tmp_path / "hf", llama_model)
     whole = convert(folder, tmp_path / "whole.gguf", "f32")
-    monkeypatch.setattr("minfer_models.convert.weights.PIECE_ELEMENTS", 64 * 8 * 3)
+    monkeypatch.setattr("minfer_models.convert.weights.PIECE_ELEMENTS", 64 * (3 * 8 + 5))
     heard: list[tuple[str, int]] = []
     pieces = convert(folder, tmp_path / "pieces.gguf", "f32", hear=lambda *piece: heard.append(piece))
     assert pieces.read_bytes() == whole.read_bytes()

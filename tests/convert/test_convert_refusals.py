@@ -37,7 +37,7 @@ def refused(folder: Path, message: str, type_name: str = "auto") -> ConvertError
 CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "another architecture": (
         {"architectures": ["GPT2LMHeadModel"]},
-        r"'architectures': is 'GPT2LMHeadModel'; these convert: LlamaForCausalLM, Qwen2",
+        r"'architectures': is 'GPT2LMHeadModel'; these convert: LlamaForCausalLM, Mistral",
     ),
     "two architectures": (
         {"architectures": ["LlamaForCausalLM", "X"]},
@@ -241,6 +241,12 @@ def test_tensors_that_do_not_convert(llama_folder: Path, case: str) -> None:
     change, message = CHANGES[case]
     rewrite(llama_folder, change)
     refused(llama_folder, message)
+
+
+def test_the_place_of_a_value_counts_all_pieces(llama_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minfer_models.convert.weights.PIECE_ELEMENTS", 64 * 8)
+    rewrite(llama_folder, lambda tensors: tensors[Q].__setitem__((37, 7), torch.nan))
+    refused(llama_folder, rf"tensor '{Q}': row 37, element 7 is nan")
 
 
 @pytest.mark.parametrize("stored", [torch.bfloat16, torch.float32])
