@@ -47,7 +47,9 @@ def convert(
     with progress() as shown:
         shown.show(f"reading the tokenizer of {folder.name}")
         plan = plan_conversion(folder, type_.value, pre=pre, notice=shown.say)
-        for name, fmt in plan.fallbacks.items():
-            shown.say(f"{name} becomes {fmt.name}: its rows aren't whole blocks of {type_.value}")
+        if plan.fallbacks:
+            (name, fmt), more = next(iter(plan.fallbacks.items())), len(plan.fallbacks) - 1
+            also = f" and {more} more" if more else ""
+            shown.say(f"{name}{also}: {fmt.name}, for rows that aren't whole blocks of {type_.value}")
         plan.write(target, overwrite=force, hear=bytes_shown(shown, f"converting {folder.name}", plan.nbytes))
     say_written([target])

@@ -395,6 +395,16 @@ def test_shards_that_are_missing_or_disagree(sharded: Path, damage: Callable[[Pa
     refused(sharded, damage(sharded))
 
 
+def test_what_files_say_reaches_no_terminal_as_it_is(sharded: Path) -> None:
+    _map(sharded, x="\x1b]0;title\x07\n.safetensors")
+    error = refused(sharded, r"files of weights are missing: \\x1b\]0;title\\x07\\n.safetensors")
+    assert str(error).isprintable()
+    edit_json(sharded / "config.json", lambda value: value | {"hidden_act": "\x1b[2J" * 9})
+    with pytest.raises(ConvertError) as caught:
+        plan_conversion(sharded)
+    assert str(caught.value).isprintable()
+
+
 def test_what_is_no_folder_of_a_model(tmp_path: Path, llama_folder: Path) -> None:
     for path, message in (
         (tmp_path / "nowhere", "there is no such folder; expected the folder of a Hugging Face model"),
