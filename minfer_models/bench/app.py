@@ -7,6 +7,7 @@ from minfer_models.bench.default_command import DefaultCommand
 from minfer_models.bench.neighbour.command import neighbour
 from minfer_models.bench.peer.command import peer
 from minfer_models.bench.roofline.command import roofline
+from minfer_models.bench.sampling.command import sampling
 from minfer_models.bench.start.command import start
 from minfer_models.bench.throughput.command import throughput
 from minfer_models.cli.command import application, reported
@@ -25,6 +26,7 @@ COMMANDS = (
     ("roofline", roofline),
     ("neighbour", neighbour),
     ("start", start),
+    ("sampling", sampling),
 )
 for name, command in COMMANDS:
     app.command(name, hidden=name == "throughput")(reported("minfer-bench")(command))

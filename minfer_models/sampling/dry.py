@@ -10,9 +10,9 @@ import math
 import numpy as np
 
 from minfer_models.sampling.breakers import Breakers
-from minfer_models.sampling.candidates import Logits
 from minfer_models.sampling.history import History, Ids
 from minfer_models.sampling.params import SamplingParams
+from minfer_models.sampling.weights import Logits
 
 _LOG_OF_LARGEST = math.log(float(np.finfo(np.float32).max))
 _LOWEST = float(np.finfo(np.float32).min)
@@ -25,21 +25,29 @@ class Dry:
     token that spells a breaker is never penalized.
     """
 
-    def __init__(self, params: SamplingParams, breakers: Breakers) -> None:
+    def __init__(self, params: SamplingParams, breakers: Breakers, n: int) -> None:
         self._multiplier, self._base = float(params.dry_multiplier), float(params.dry_base)
         self._allowed, self._last_n = int(params.dry_allowed_length), int(params.dry_penalty_last_n)
-        self._breakers = breakers
+        self._breakers, self._n = breakers, n
+        self._before: dict[int, float] = {}
         # Longer repetitions cost no more: as in llama.cpp, powers beyond float32 are capped.
         self._most = math.inf
         if self._base > 1:
             self._most = self._allowed + int(_LOG_OF_LARGEST / math.log(self._base))
 
-    def __call__(self, row: Logits, history: History) -> None:
+    def apply(self, row: Logits, history: History) -> None:
         """Change the row in place."""
+        self._before = {}
         for token_id, length in self.repetitions(history).items():
-            if token_id < len(row) and not self._breakers.inside(token_id):
+            if token_id < self._n and not self._breakers.inside(token_id):
+                before = self._before[token_id] = float(row[token_id])
                 penalty = self._multiplier * self._base ** (length - self._allowed)
-                row[token_id] = max(float(row[token_id]) - penalty, _LOWEST) if row[token_id] > -np.inf else -np.inf
+                row[token_id] = max(before - penalty, _LOWEST) if before > -np.inf else before
+
+    def undo(self, row: Logits) -> None:
+        """Change it back."""
+        for token_id, before in self._before.items():
+            row[token_id] = before
 
     def repetitions(self, history: History) -> dict[int, int]:
         """Token ids that would continue a repetition of at least the allowed length, each with its length."""

@@ -10,23 +10,23 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer_models.sampling.candidates import Logits
 from minfer_models.sampling.constraint import Mask, allowed
+from minfer_models.sampling.penalties import NumpyPenalties, RowPenalties
+from minfer_models.sampling.weights import Logits, weights
 
 CHUNK = 64
 """Logits whose weights are summed together."""
 LANES = 8
-_LOWEST = -88.0
-_LOG2_E = np.float32(1.44269504088896341)
-_LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
-_POLYNOMIAL = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 
 
 class Largest(Protocol):
     """A look at the first n logits of a row, for one caller at a time."""
 
-    def argmax(self, row: Logits) -> int:
-        """The lowest id of the largest; -1 when one is NaN or +inf, or all are -inf."""
+    def argmax(self, row: Logits, mask: Mask | None = None) -> int:
+        """The lowest id of the largest; -1 when one is NaN or +inf, or all are -inf.
+
+        With a mask, of those alone that have a bit; NaN and +inf count everywhere.
+        """
         ...
 
     def top_k(self, row: Logits) -> tuple[NDArray[np.int64], Logits] | None:
@@ -45,6 +45,20 @@ class Largest(Protocol):
         """The row, with -inf added where the mask has no bit: NaN and +inf show there too, as NaN."""
         ...
 
+    def choose(
+        self, row: Logits, whole: bool, share: int, lowest: float, scale: float, uniform: int, mask: Mask | None = None
+    ) -> int:
+        """An id drawn from the k largest, or the whole row; the nucleus of it, those not too far below the largest.
+
+        `share` and `uniform` in units of 2^-53, `lowest` and `scale` float32. -1 when nothing can be chosen, less when
+        this is left to the samplers one by one, which choose the same.
+        """
+        ...
+
+    def penalties(self, repeat: float, presence: float, frequency: float) -> RowPenalties:
+        """What changes the logits of tokens that came before."""
+        ...
+
 
 class NumpyLargest:
     """The operations in numpy."""
@@ -52,8 +66,12 @@ class NumpyLargest:
     def __init__(self, n: int, k: int) -> None:
         self._n, self._k = n, k
 
-    def argmax(self, row: Logits) -> int:
+    def argmax(self, row: Logits, mask: Mask | None = None) -> int:
         """As Largest says."""
+        if mask is not None:
+            masked = np.empty(self._n, np.float32)
+            self.masked(row, mask, masked)
+            row = masked
         best = int(np.argmax(row[: self._n]))  # the first NaN, if there is one: numpy orders NaN above all
         return best if np.isfinite(row[best]) else -1
 
@@ -90,6 +108,16 @@ class NumpyLargest:
         with np.errstate(invalid="ignore"):  # inf - inf is NaN, and is to be
             np.add(row[: self._n], barred, out=out[: self._n])
 
+    def choose(
+        self, row: Logits, whole: bool, share: int, lowest: float, scale: float, uniform: int, mask: Mask | None = None
+    ) -> int:
+        """Left to the samplers."""
+        return -2
+
+    def penalties(self, repeat: float, presence: float, frequency: float) -> RowPenalties:
+        """As Largest says."""
+        return NumpyPenalties(self._n, repeat, presence, frequency)
+
 
 def k_largest(row: Logits, k: int) -> NDArray[np.int64]:
     """Ids of the k largest above -inf, ascending; the lowest ids where logits tie for the last places."""
@@ -101,33 +129,6 @@ def k_largest(row: Logits, k: int) -> NDArray[np.int64]:
         return above
     ties = np.flatnonzero(row == last)[: k - len(above)]
     return np.sort(np.concatenate([above, ties]))
-
-
-def weights(row: Logits, top: float, scale: float) -> Logits:
-    """exp((row - top) * scale) within 2e-7 relative, 0 below e^-88, float32; `top` the largest, `scale` above 0.
-
-    Cephes' expf with each product and sum rounded, so that vector units and numpy have the same bits.
-    """
-    with np.errstate(over="ignore"):
-        x: Logits = (row - np.float32(top)) * np.float32(scale)
-    np.maximum(x, np.float32(_LOWEST), out=x)
-    power: Logits = np.rint(x * _LOG2_E)
-    x -= power * _LN2_HIGH
-    x -= power * _LN2_LOW
-    p: Logits = np.full_like(x, _POLYNOMIAL[0])
-    for c in _POLYNOMIAL[1:]:
-        p *= x
-        p += np.float32(c)
-    p *= x * x
-    p += x
-    p += np.float32(1)
-    p *= ((power.astype(np.int32) + 127) << 23).view(np.float32)
-    return p
-
-
-def scale_of(temperature: float) -> float:
-    """1 / temperature, as a number that float32 can hold."""
-    return min(max(1.0 / max(float(temperature), 1e-30), 1e-30), 1e30)
 
 
 def below_all(floor: float) -> float:

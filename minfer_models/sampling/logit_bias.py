@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from minfer_models.sampling.candidates import Logits
 from minfer_models.sampling.errors import SamplingError
 from minfer_models.sampling.history import History
+from minfer_models.sampling.weights import Logits
 
 
 class LogitBias:
@@ -23,6 +23,13 @@ class LogitBias:
         self._ids = np.array(ids, np.int64)
         self._biases = np.array([biases[token_id] for token_id in ids], np.float32)
 
-    def __call__(self, row: Logits, _history: History) -> None:
+        self._before = np.empty(0, np.float32)
+
+    def apply(self, row: Logits, history: History) -> None:
         """Change the row in place."""
-        row[self._ids] += self._biases
+        self._before = row[self._ids]
+        row[self._ids] = self._before + self._biases
+
+    def undo(self, row: Logits) -> None:
+        """Change it back."""
+        row[self._ids] = self._before

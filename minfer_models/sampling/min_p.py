@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from minfer_models.sampling.candidates import Candidates
 
 
@@ -19,9 +21,9 @@ class MinP:
 
     @property
     def lowest(self) -> float:
-        """How far below the largest a logit may be."""
-        return math.log(self.p)
+        """How far below the largest a logit may be, a float32."""
+        return float(np.float32(math.log(self.p)))
 
     def __call__(self, candidates: Candidates, _step: int = 0) -> Candidates:
         """Those likely enough."""
-        return candidates.kept(candidates.below >= candidates.below.max() + self.lowest)
+        return candidates.kept(candidates.below >= self.lowest)

@@ -7,13 +7,15 @@ version 2, https://github.com/basusourya/mirostat
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer_models.sampling.candidates import Candidates, Floats, Logits, of_row
-from minfer_models.sampling.largest import Largest, below_all, k_largest, scale_of
+from minfer_models.sampling.candidates import Candidates, Floats, of_row
+from minfer_models.sampling.largest import Largest, below_all, k_largest
 from minfer_models.sampling.params import SamplingParams
+from minfer_models.sampling.weights import Logits, scale_of
 
 RANKED = 100
 """Most likely tokens from which version 1 estimates the exponent of Zipf's law."""
@@ -43,17 +45,17 @@ class Mirostat:
         bits = math.log2(float(largest.masses(row, top, self._scale).sum(dtype=np.float64)))
         if self._version == 1:
             ids = self._most_likely(row, largest)
-            return self._scaled(of_row(ids, row[ids], top)), bits
+            return replace(of_row(ids, row[ids], top), scale=self._scale), bits
         lowest = (bits - self.mu) * math.log(2)
-        scaled = self._scaled(of_row(*largest.above(row, below_all(top + lowest / self._scale)), top))
-        inside = scaled.below >= lowest
+        found = replace(of_row(*largest.above(row, below_all(top + lowest / self._scale)), top), scale=self._scale)
+        inside = found.below.astype(np.float64) * self._scale >= lowest
         if not inside.any():
-            return Candidates(np.array([best]), np.zeros(1)), bits
-        return scaled.kept(inside), bits
+            return Candidates(np.array([best]), np.zeros(1, np.float32), self._scale), bits
+        return found.kept(inside), bits
 
     def learn(self, below: float, bits: float) -> None:
-        """The token just taken was chosen: its scaled logit is `below` the largest, `bits` is what `cut` returned."""
-        surprise = bits - below / math.log(2)
+        """The token just taken was chosen: its logit is `below` the largest, `bits` is what `cut` returned."""
+        surprise = bits - below * self._scale / math.log(2)
         self._mus[-1] -= self._eta * (surprise - self._tau)
 
     def step(self) -> None:
@@ -63,9 +65,6 @@ class Mirostat:
     def rewind(self, n: int) -> None:
         """Forget the last n tokens."""
         del self._mus[len(self._mus) - n :]
-
-    def _scaled(self, candidates: Candidates) -> Candidates:
-        return Candidates(candidates.ids, candidates.below * self._scale)
 
     def _most_likely(self, row: Logits, largest: Largest) -> NDArray[np.int64]:
         """Version 1: the k most likely tokens, k from the estimated exponent."""

@@ -6,15 +6,18 @@ import math
 
 import numpy as np
 
-from minfer_models.sampling.candidates import Candidates, Logits, of_row
+from minfer_models.sampling.candidates import Candidates, of_row
 from minfer_models.sampling.largest import Largest, below_all, k_largest
 from minfer_models.sampling.min_p import MinP
 from minfer_models.sampling.params import SamplingParams
 from minfer_models.sampling.top_n_sigma import TopNSigma
 from minfer_models.sampling.top_p import TopP
+from minfer_models.sampling.weights import Logits
 
 MOST_NATIVE = 1024
 """The largest k that a backend looks for."""
+LOOK = 128
+"""How many most likely tokens of a whole row are looked at first; mostly the rest is cut."""
 _DEEPER = 2.0
 """Nats by which the floor is lowered while the nucleus isn't reached."""
 
@@ -31,9 +34,14 @@ class Narrow:
         self._typical = params.typical_p < 1
 
     @property
+    def whole(self) -> bool:
+        """Whether the whole row is looked at, not the k most likely tokens."""
+        return self._k == 0
+
+    @property
     def k(self) -> int:
         """What a Largest for it looks for."""
-        return min(self._k or MOST_NATIVE, MOST_NATIVE, self._n)
+        return min(self._k or LOOK, MOST_NATIVE, self._n)
 
     def __call__(self, row: Logits, largest: Largest) -> Candidates | None:
         """The candidates among the first n logits; None when nothing can be chosen: NaN, +inf, or all -inf."""
@@ -70,7 +78,7 @@ class Narrow:
 
     def _nucleus(self, top_p: TopP, row: Logits, largest: Largest, top: float) -> Candidates:
         """The most likely tokens, down to what min-p lets through or until they are the whole nucleus."""
-        total = float(largest.masses(row, top, 1.0).sum(dtype=np.float64))
+        total = float(largest.masses(row, top, 1.0).cumsum(dtype=np.float64)[-1])
         found = largest.top_k(row)
         assert found is not None  # the row was looked at before
         candidates = of_row(*found, top, total)

@@ -6,38 +6,87 @@ OpenAI API, which counts generated tokens only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from minfer_models.sampling.candidates import Logits
 from minfer_models.sampling.history import History
+from minfer_models.sampling.params import SamplingParams
+from minfer_models.sampling.weights import Logits
+
+Ids = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class RepeatPenalty:
-    """Divides positive and multiplies other logits of the last `last_n` tokens, the prompt's too; -1: of all."""
+class RowPenalties(Protocol):
+    """Changes the first n logits of a row in place, float32 throughout."""
 
-    penalty: float
-    last_n: int
+    def apply(
+        self, row: Logits, tokens: Ids, start: int, stop: int, distinct: Ids, counts: Ids, n_distinct: int
+    ) -> None:
+        """Divide positive and multiply other logits of tokens[start:stop], once each; then by counts take some off."""
+        ...
 
-    def __call__(self, row: Logits, history: History) -> None:
-        """Change the row in place."""
-        recent = history.recent(self.last_n)
-        ids = recent[recent < len(row)]
+    def undo(self) -> None:
+        """Put back what the last `apply` changed."""
+        ...
+
+
+class NumpyPenalties:
+    """The same in numpy."""
+
+    def __init__(self, n: int, repeat: float, presence: float, frequency: float) -> None:
+        self._n = n
+        self._repeat, self._presence, self._frequency = (np.float32(x) for x in (repeat, presence, frequency))
+        self._changed: list[tuple[Logits, Ids, Logits]] = []
+
+    def apply(
+        self, row: Logits, tokens: Ids, start: int, stop: int, distinct: Ids, counts: Ids, n_distinct: int
+    ) -> None:
+        """As RowPenalties says."""
+        recent = tokens[start:stop]
         # A token that is there twice is written twice, with the same value: it is penalized once.
-        before = row[ids].astype(np.float64)
-        row[ids] = np.where(before > 0, before / self.penalty, before * self.penalty)
+        recent = recent[recent < self._n]
+        before = row[recent]
+        row[recent] = np.where(before > 0, before / self._repeat, before * self._repeat)
+        inside = distinct[:n_distinct] < self._n
+        generated, times = distinct[:n_distinct][inside], counts[:n_distinct][inside]
+        between = row[generated]
+        off = self._presence + times.astype(np.float32) * self._frequency
+        row[generated] = np.where(times > 0, between - off, between)
+        self._changed = [(row, generated, between), (row, recent, before)]
+
+    def undo(self) -> None:
+        """As RowPenalties says."""
+        for row, ids, values in self._changed:
+            row[ids] = values
 
 
-@dataclass(frozen=True, slots=True)
-class OpenAIPenalties:
-    """Takes `presence` off the logits of generated tokens, and `frequency` for each time they were."""
+class Penalties:
+    """repeat_penalty for the last tokens, the prompt's too; presence and frequency penalties for generated ones."""
 
-    presence: float
-    frequency: float
+    def __init__(self, params: SamplingParams, penalties: RowPenalties) -> None:
+        self._last_n, self._penalties = int(params.repeat_last_n), penalties
+        self._counted = params.presence_penalty != 0 or params.frequency_penalty != 0
 
-    def __call__(self, row: Logits, history: History) -> None:
+    def apply(self, row: Logits, history: History) -> None:
         """Change the row in place."""
-        ids, counts = history.counts()
-        row[ids] -= np.where(counts > 0, self.presence, 0.0) + counts * self.frequency
+        self._penalties.apply(
+            row,
+            history.ids,
+            history.first_of(self._last_n),
+            history.length,
+            history.distinct,
+            history.counts,
+            history.n_distinct if self._counted else 0,
+        )
+
+    def undo(self, row: Logits) -> None:
+        """Change it back."""
+        self._penalties.undo()
+
+
+def row_penalties(params: SamplingParams) -> tuple[float, float, float]:
+    """The repeat, presence and frequency penalties; those that are off change nothing."""
+    repeat = 1.0 if params.repeat_last_n == 0 else float(params.repeat_penalty)
+    return repeat, float(params.presence_penalty), float(params.frequency_penalty)

@@ -25,20 +25,19 @@ def _truncates(p: SamplingParams) -> bool:
     return p.temperature > 0 and p.mirostat == 0
 
 
+def _penalizes(p: SamplingParams) -> bool:
+    repeats = p.repeat_penalty != 1 and p.repeat_last_n != 0
+    return repeats or p.presence_penalty != 0 or p.frequency_penalty != 0
+
+
 PIPELINE = (
     Stage("constraint", (), "Tokens that a grammar doesn't allow get a logit of -inf.", lambda p: False),
     Stage("logit_bias", ("logit_bias",), "Adds to the logits of single tokens.", lambda p: bool(p.logit_bias)),
     Stage(
-        "repeat_penalty",
-        ("repeat_penalty", "repeat_last_n"),
-        "Makes recent tokens of prompt and text less likely.",
-        lambda p: p.repeat_penalty != 1 and p.repeat_last_n != 0,
-    ),
-    Stage(
-        "openai_penalties",
-        ("presence_penalty", "frequency_penalty"),
-        "Takes from the logits of generated tokens.",
-        lambda p: p.presence_penalty != 0 or p.frequency_penalty != 0,
+        "penalties",
+        ("repeat_penalty", "repeat_last_n", "presence_penalty", "frequency_penalty"),
+        "Makes recent tokens of prompt and text less likely, then takes from the logits of generated tokens.",
+        _penalizes,
     ),
     Stage(
         "dry",

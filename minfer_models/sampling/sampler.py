@@ -5,30 +5,51 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import numpy as np
 
 from minfer_models.sampling.breakers import Breakers
-from minfer_models.sampling.candidates import Candidates, Floats, Ids, Logits
-from minfer_models.sampling.constraint import Constraint, mask_words
+from minfer_models.sampling.candidates import Candidates, Floats, Ids
+from minfer_models.sampling.constraint import Constraint, Mask, mask_words
 from minfer_models.sampling.dry import Dry
 from minfer_models.sampling.errors import SamplingError
 from minfer_models.sampling.history import History
-from minfer_models.sampling.largest import CHUNK, Largest, NumpyLargest, scale_of, weights
+from minfer_models.sampling.largest import CHUNK, Largest, NumpyLargest
 from minfer_models.sampling.logit_bias import LogitBias
 from minfer_models.sampling.min_p import MinP
 from minfer_models.sampling.mirostat import Mirostat
-from minfer_models.sampling.narrow import Narrow
+from minfer_models.sampling.narrow import MOST_NATIVE, Narrow
 from minfer_models.sampling.params import SamplingParams
-from minfer_models.sampling.penalties import OpenAIPenalties, RepeatPenalty
+from minfer_models.sampling.penalties import Penalties, row_penalties
 from minfer_models.sampling.pipeline import active
 from minfer_models.sampling.temperature import Temperature
 from minfer_models.sampling.top_p import TopP
 from minfer_models.sampling.typical import Typical
 from minfer_models.sampling.uniforms import Uniforms
+from minfer_models.sampling.weights import Logits, scale_of, weights
 from minfer_models.sampling.xtc import Xtc
 
-Edit = Callable[[Logits, History], None]
+MOST_CHOSEN = 128
+"""Beyond, sorting the candidates by insertion costs more than numpy does."""
+
+
+_NONE = "every logit is -inf"
+_EDITS = ("constraint", "logit_bias", "penalties", "dry")
+
+
+class Edit(Protocol):
+    """Changes logits of a row in place, and changes them back."""
+
+    def apply(self, row: Logits, history: History) -> None:
+        """Change them."""
+        ...
+
+    def undo(self, row: Logits) -> None:
+        """Change them back."""
+        ...
+
+
 Filter = Callable[[Candidates, int], Candidates]
 
 
@@ -67,15 +88,18 @@ class Sampler:
         self.history = History(prompt)
         self._uniforms = Uniforms(self.seed)
         self._breakers = self._found_breakers(bytes_of) if "dry" in self.stages else None
-        self._edits = self._made_edits()
         self._filters = self._made_filters()
         self._greedy = "greedy" in self.stages
         self._narrow = Narrow(params, self.decodable)
         self._mirostat = Mirostat(params, self.decodable) if "mirostat" in self.stages else None
         # nothing but a fixed temperature: no list of candidates is made
         self._scale = None if self._truncated() else scale_of(params.temperature)
+        self._native = self._choice()
         k = 1 if self._greedy else self._narrow.k
+        if self._mirostat is not None:
+            k = min(MOST_NATIVE, self.decodable)
         self._largest = largest(self.decodable, k) or NumpyLargest(self.decodable, k)
+        self._edits = self._made_edits()
         self._work: Logits | None = None
 
     @property
@@ -94,17 +118,14 @@ class Sampler:
         Raises SamplingError, naming the step, for another shape, for NaN, +inf or only -inf among the decodable logits,
         and when the constraint or the biases leave no token.
         """
-        row = self._edited(logits)
-        if self._greedy:
-            chosen = self._best(row, logits)
-        elif self._mirostat is not None:
-            return self._sample_mirostat(self._mirostat, row, logits)
-        elif self._scale is not None:
-            chosen = self._draw_wide(row, logits, self._scale)
-        else:
-            candidates = self._filtered(row, logits)
-            chosen = int(candidates.ids[self._drawn(candidates.weights())])
+        row, mask = self._edited(logits)
+        try:
+            chosen, below, bits = self._choose(row, logits, mask)
+        finally:
+            self._put_back(row, logits)
         self.accept(chosen)
+        if self._mirostat is not None:
+            self._mirostat.learn(below, bits)
         return chosen
 
     def distribution(self, logits: Logits) -> tuple[Ids, Floats]:
@@ -112,20 +133,11 @@ class Sampler:
 
         Raises SamplingError as `sample`.
         """
-        row = self._edited(logits)
-        if self._greedy:
-            return np.array([self._best(row, logits)], dtype=np.intp), np.ones(1)
-        if self._scale is not None:
-            top = float(row[self._best(row, logits)])
-            found = weights(row[: self.decodable], top, self._scale).astype(np.float64)
-            ids = np.flatnonzero(row[: self.decodable] > -np.inf)
-            return ids, found[ids] / found.sum()
-        if self._mirostat is not None:
-            candidates, _ = self._mirostat.cut(row, self._largest, self._best(row, logits))
-        else:
-            candidates = self._filtered(row, logits)
-        found = candidates.weights()
-        return candidates.ids.copy(), found / found.sum()
+        row, mask = self._edited(logits)
+        try:
+            return self._distribution(self._masked(row, mask), logits)
+        finally:
+            self._put_back(row, logits)
 
     def accept(self, token_id: int) -> None:
         """Take a token as chosen at this step, which then advances."""
@@ -164,9 +176,8 @@ class Sampler:
         p = self.params
         makers: dict[str, Callable[[], Edit]] = {
             "logit_bias": lambda: LogitBias(p.logit_bias, self.n_vocab, self.decodable),
-            "repeat_penalty": lambda: RepeatPenalty(float(p.repeat_penalty), int(p.repeat_last_n)),
-            "openai_penalties": lambda: OpenAIPenalties(float(p.presence_penalty), float(p.frequency_penalty)),
-            "dry": lambda: Dry(p, self._breakers or self._found_breakers(None)),
+            "penalties": lambda: Penalties(p, self._largest.penalties(*row_penalties(p))),
+            "dry": lambda: Dry(p, self._breakers or self._found_breakers(None), self.decodable),
         }
         return [makers[name]() for name in self.stages if name in makers]
 
@@ -190,31 +201,44 @@ class Sampler:
         named = {"top_n_sigma", "typical", "top_p", "min_p", "xtc"} & set(self.stages)
         return bool(named) or 0 < self.params.top_k < self.decodable
 
-    def _edited(self, logits: Logits) -> Logits:
-        """The logits that choices are made from: the caller's, or a copy with what the mask and the edits change."""
+    def _edited(self, logits: Logits) -> tuple[Logits, Mask | None]:
+        """The logits with the edits in them, and the mask of what may be chosen from them.
+
+        It is the caller's row: a copy of a wide one costs more than all the rest of a choice, so edits are undone.
+        """
         if logits.shape != (self.n_vocab,):
             raise SamplingError(f"logits have shape {logits.shape}, not ({self.n_vocab},)")
         mask = None if self.constraint is None else self.constraint.mask()
-        if mask is None and not self._edits:
-            return logits
+        if mask is not None and len(mask) < mask_words(self.decodable):
+            raise SamplingError(f"the mask has {len(mask)} words, fewer than {self.decodable} tokens take")
+        if not self._edits:
+            return logits, mask
+        row = logits if logits.flags.writeable else logits.copy()
+        done: list[Edit] = []
+        try:
+            for edit in self._edits:
+                edit.apply(row, self.history)
+                done.append(edit)
+        except BaseException:
+            for edit in reversed(done):
+                edit.undo(row)
+            raise
+        return row, mask
+
+    def _masked(self, row: Logits, mask: Mask | None) -> Logits:
+        """The row, or a copy with -inf where the mask has no bit."""
+        if mask is None:
+            return row
         if self._work is None:
             self._work = np.empty(self.decodable, np.float32)
-        work = self._work
-        if mask is None:
-            work[:] = logits[: self.decodable]
-        elif len(mask) < mask_words(self.decodable):
-            raise SamplingError(f"the mask has {len(mask)} words, fewer than {self.decodable} tokens take")
-        else:
-            self._largest.masked(logits, mask, work)
-        for edit in self._edits:
-            edit(work, self.history)
-        return work
+        self._largest.masked(row, mask, self._work)
+        return self._work
 
-    def _best(self, row: Logits, logits: Logits) -> int:
+    def _best(self, row: Logits, logits: Logits, mask: Mask | None = None) -> int:
         """The most likely id of a row that was made from the logits."""
-        best = self._largest.argmax(row)
+        best = self._largest.argmax(row, mask)
         if best < 0:
-            raise self._refusal(row, logits)
+            raise self._refusal(self._masked(row, mask), logits)
         return best
 
     def _filtered(self, row: Logits, logits: Logits) -> Candidates:
@@ -244,20 +268,65 @@ class Sampler:
         at = int(inside.searchsorted(share * inside[-1], side="right"))
         return start + min(at, int(inside.searchsorted(inside[-1])))
 
-    def _sample_mirostat(self, mirostat: Mirostat, row: Logits, logits: Logits) -> int:
-        candidates, bits = mirostat.cut(row, self._largest, self._best(row, logits))
-        at = self._drawn(np.exp(candidates.below))
-        chosen = int(candidates.ids[at])
-        self.accept(chosen)
-        mirostat.learn(float(candidates.below[at]), bits)
-        return chosen
+    def _choose(self, row: Logits, logits: Logits, mask: Mask | None) -> tuple[int, float, float]:
+        """An id; with mirostat, what it learns from."""
+        if self._greedy:
+            return self._best(row, logits, mask), 0.0, 0.0
+        if self._native is not None:
+            chosen = self._largest.choose(row, *self._native, self._uniforms.draw_bits(self.step), mask)
+            if chosen == -1:
+                raise self._refusal(self._masked(row, mask), logits)
+            if chosen >= 0:
+                return chosen, 0.0, 0.0
+        row = self._masked(row, mask)
+        if self._mirostat is not None:
+            candidates, bits = self._mirostat.cut(row, self._largest, self._best(row, logits))
+            at = self._drawn(candidates.weights())
+            return int(candidates.ids[at]), float(candidates.below[at]), bits
+        if self._scale is not None:
+            return self._draw_wide(row, logits, self._scale), 0.0, 0.0
+        candidates = self._filtered(row, logits)
+        return int(candidates.ids[self._drawn(candidates.weights())]), 0.0, 0.0
+
+    def _distribution(self, row: Logits, logits: Logits) -> tuple[Ids, Floats]:
+        if self._greedy:
+            return np.array([self._best(row, logits)], dtype=np.intp), np.ones(1)
+        if self._scale is not None:
+            top = float(row[self._best(row, logits)])
+            found = weights(row[: self.decodable], top, self._scale).astype(np.float64)
+            ids = np.flatnonzero(row[: self.decodable] > -np.inf)
+            return ids, found[ids] / found.sum()
+        if self._mirostat is not None:
+            candidates, _ = self._mirostat.cut(row, self._largest, self._best(row, logits))
+        else:
+            candidates = self._filtered(row, logits)
+        found = candidates.weights()
+        return candidates.ids.copy(), found / found.sum()
+
+    def _put_back(self, row: Logits, logits: Logits) -> None:
+        """Undo the edits of the caller's own row; once more does no harm."""
+        if row is logits:
+            for edit in reversed(self._edits):
+                edit.undo(row)
+
+    def _choice(self) -> tuple[bool, int, float, float] | None:
+        """Whole, share, lowest and scale, where the usual truncations are all that there is."""
+        p, others = self.params, set(self.stages) - {*_EDITS, "top_k", "top_p", "min_p", "temperature", "draw"}
+        whole = self._narrow.whole
+        if others or p.dynatemp_range or self._scale is not None or not (whole or self._narrow.k <= MOST_CHOSEN):
+            return None
+        lowest = MinP(float(p.min_p)).lowest if p.min_p > 0 else -math.inf
+        return whole, TopP(float(p.top_p)).share, lowest, scale_of(p.temperature)
 
     def _refusal(self, row: Logits, logits: Logits) -> SamplingError:
         """Why nothing can be chosen from a row that was made from the logits."""
+        now = _not_finite(row[: self.decodable])
+        for edit in reversed(self._edits):
+            edit.undo(logits if logits.flags.writeable else row)
         why = _not_finite(logits[: self.decodable])
-        if why is None and row.max() == -math.inf:
+        if why is None and now == _NONE:
             why = "logit_bias leaves none" if self.constraint is None else "the constraint allows none that has a logit"
-        why = why or f"{_not_finite(row)} behind the penalties"
+        why = why or f"{now} behind the penalties"
         return SamplingError(f"no token can be chosen at step {self.step}: {why}")
 
 
@@ -267,4 +336,4 @@ def _not_finite(row: Logits) -> str | None:
     top = float(row[best])
     if math.isfinite(top):
         return None
-    return "every logit is -inf" if top == -math.inf else f"the logit of id {best} is {top}"
+    return _NONE if top == -math.inf else f"the logit of id {best} is {top}"

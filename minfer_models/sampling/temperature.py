@@ -6,14 +6,12 @@ The dynamic one is llama.cpp's, after K. Kobold (kalomaze), "Dynamic Temperature
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from minfer_models.sampling.candidates import Candidates
-
-_SMALLEST = 1e-200
-"""Divides the difference of any two float32 without leaving the range of floats."""
+from minfer_models.sampling.weights import scale_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +27,7 @@ class Temperature:
         temperature = self.of(candidates)
         if temperature == 0:
             return candidates.kept(candidates.most_likely_first()[:1])
-        return Candidates(candidates.ids, (candidates.below - candidates.below.max()) / max(temperature, _SMALLEST))
+        return replace(candidates, scale=scale_of(temperature))
 
     def of(self, candidates: Candidates) -> float:
         """low + (high - low) * (entropy / log(n)) ** exponent, the entropy of the n candidates at temperature 1."""
@@ -38,7 +36,7 @@ class Temperature:
             return self.value
         weights = candidates.weights()
         total = weights.sum()
-        surprise = math.log(total) - (candidates.below - candidates.below.max())
+        surprise = math.log(total) - candidates.below.astype(np.float64)
         entropy = float((weights * surprise).sum() / total)
         low, high = max(0.0, self.value - self.spread), self.value + self.spread
         share = min(max(entropy / math.log(n), 0.0), 1.0)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minfer_models.sampling.candidates import Candidates, Logits
+from minfer_models.sampling.candidates import Candidates
+from minfer_models.sampling.weights import Logits
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,10 @@ class Typical:
         """The typical ones."""
         weights = candidates.weights()
         probabilities = weights / weights.sum()
-        surprise = np.log(weights.sum()) - (candidates.below - candidates.below.max())
+        surprise = np.log(weights.sum()) - candidates.below.astype(np.float64)
         entropy = float((probabilities * surprise).sum())
         order = np.abs(surprise - entropy).argsort(kind="stable")
         inside = probabilities[order].cumsum()
         keep = order[: int(inside.searchsorted(self.p * inside[-1])) + 1]
         keep.sort()
-        return candidates.kept(keep)
+        return candidates.kept(keep).rebased()

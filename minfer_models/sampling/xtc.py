@@ -33,4 +33,4 @@ class Xtc:
         out = np.zeros(len(weights), np.bool_)
         out[likely] = True
         out[least] = False
-        return candidates.kept(~out)
+        return candidates.kept(~out).rebased()

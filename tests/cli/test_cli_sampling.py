@@ -62,7 +62,7 @@ def test_every_option_arrives(tiny: Path) -> None:
         name: value for name, (_, value) in GIVEN.items()
     }
     assert told["settings"]["stages"] == [
-        "logit_bias", "repeat_penalty", "openai_penalties", "dry", "top_n_sigma", "top_k", "typical", "top_p", "min_p",
+        "logit_bias", "penalties", "dry", "top_n_sigma", "top_k", "typical", "top_p", "min_p",
         "xtc", "temperature", "draw",
     ]  # fmt: skip
 

@@ -147,6 +147,49 @@ def test_a_mask_bars_and_hides_nothing_that_is_not_finite(isa: Isa, n: int, seed
             assert out[i] == -np.inf or np.isnan(row[i]) or (row[i] == np.inf and np.isnan(out[i]))
 
 
+def masked_oracle(row: Row, bits: NDArray[np.int64]) -> int:
+    if np.isnan(row).any() or (row == np.inf).any():
+        return -1
+    open_to = [i for i in range(len(row)) if bits[i] and row[i] > -np.inf]
+    return max(open_to, key=lambda i: (float(row[i]), -i), default=-1)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@settings(max_examples=80, deadline=None)
+@given(n=SIZES, share=st.sampled_from([0.02, 0.5, 0.97]), bad=st.sampled_from([0.0, 0.0, np.nan, np.inf, -np.inf]),
+       seed=st.integers(0, 99))  # fmt: skip
+def test_the_largest_of_those_that_a_mask_lets_through(isa: Isa, n: int, share: float, bad: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    row = rng.standard_normal(n).round(1).astype(np.float32)
+    row[rng.integers(n)] = bad
+    bits = (rng.random(n) < share).astype(np.int64)
+    mask = np.packbits(np.pad(bits, (0, -n % 32)), bitorder="little").view(np.uint32)
+    look, held = Largest(LIBRARIES[isa], n), guarded(row)
+    expected = masked_oracle(row, bits)
+    assert look.argmax(held, mask) == NumpyLargest(n, 1).argmax(row, mask) == expected
+    one = look.choose(held, False, 1 << 53, -np.inf, 1.0, (1 << 53) - 1, mask)
+    assert one == expected
+    # without it, all of them again
+    assert look.argmax(held) == NumpyLargest(n, 1).argmax(row)
+    assert look.choose(held, False, 1 << 53, -np.inf, 1.0, 0) == NumpyLargest(n, 1).argmax(row)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_penalties_are_undone_and_pass_over_ids_that_are_not_looked_at(isa: Isa) -> None:
+    row, n = np.linspace(-2, 2, 40, dtype=np.float32), 30
+    tokens, distinct, counts = (np.array(x) for x in ([3, 29, 3, 35, 3, 20], [20, 39, 3], [2, 1, 0]))
+    for made in (Largest(LIBRARIES[isa], n).penalties(1.5, 0.25, 0.5), NumpyLargest(n, 1).penalties(1.5, 0.25, 0.5)):
+        changed = row.copy()
+        made.apply(changed, tokens, 1, 6, distinct, counts, 3)
+        expected = row.copy()
+        expected[3] *= np.float32(1.5)
+        expected[[29, 20]] /= np.float32(1.5)
+        expected[20] -= np.float32(1.25)
+        assert changed.tolist() == expected.tolist()
+        made.undo()
+        assert changed.tolist() == row.tolist()
+
+
 def test_a_mask_with_too_few_words_is_refused() -> None:
     with pytest.raises(ValueError, match="the mask has 1 words, fewer than 33 elements take"):
         Largest(LIBRARIES[ISAS[0]], 33).masked(

@@ -64,11 +64,15 @@ def pair(params: SamplingParams, n: int, decodable: int, share: float | None = N
 
 
 def check(native: Sampler, numpy: Sampler, row: NDArray[np.float32]) -> None:
-    """The same bits, not only nearly the same numbers."""
+    """The same bits, not only nearly the same numbers; and the row is left as it was."""
+    before = row.tobytes()
     ids, probabilities = native.distribution(row)
     expected = numpy.distribution(row)
     assert ids.tolist() == expected[0].tolist()
     assert probabilities.tolist() == expected[1].tolist()
+    assert native.sample(row) == numpy.sample(row)
+    assert row.tobytes() == before
+    row.flags.writeable = False
     assert native.sample(row) == numpy.sample(row)
 
 
@@ -84,6 +88,29 @@ def test_the_same_choices(params: SamplingParams, n: int, width: float, data: st
     for row in rows:
         if row[0] > -math.inf:
             check(*both, row)
+
+
+USUAL = st.builds(
+    SamplingParams,
+    temperature=st.sampled_from([1e-40, 0.05, 0.8, 30, 1e40]),
+    top_k=st.integers(0, 129),
+    top_p=st.one_of(st.just(1.0), st.floats(0, 1)),
+    min_p=st.one_of(st.just(0.0), st.floats(0, 1)),
+    seed=st.integers(0, 2**64 - 1),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(params=USUAL, n=st.integers(1, 500), width=st.sampled_from([0.0, 0.3, 3.0, 1e30]), seed=st.integers(0, 99),
+       share=st.sampled_from([None, 0.1, 0.9]))  # fmt: skip
+def test_the_usual_choice_is_that_of_the_samplers_one_by_one(
+    params: SamplingParams, n: int, width: float, seed: int, share: float | None
+) -> None:
+    rng = np.random.default_rng(seed)
+    both = pair(params, n, n, share)
+    for _ in range(4):
+        row = (rng.standard_normal(n) * width).round(1).astype(np.float32)
+        assert both[0].sample(row) == both[1].sample(row)
 
 
 @pytest.mark.parametrize("width", [0.05, 2.5])

@@ -48,11 +48,10 @@ def edited(row: Sequence[float], step: Step) -> dict[int, float]:
     before = [*step.prompt, *step.generated]
     if p.repeat_last_n:
         for i in set(before if p.repeat_last_n == -1 else before[-p.repeat_last_n :]) & logits.keys():
-            x = float(logits[i])
-            logits[i] = F32(x / p.repeat_penalty if x > 0 else x * p.repeat_penalty)
+            logits[i] = logits[i] / F32(p.repeat_penalty) if logits[i] > 0 else logits[i] * F32(p.repeat_penalty)
     for i in set(step.generated) & logits.keys():
         count = list(step.generated).count(i)
-        logits[i] = F32(float(logits[i]) - (p.presence_penalty + count * p.frequency_penalty))
+        logits[i] -= F32(p.presence_penalty) + F32(count) * F32(p.frequency_penalty)
     for i, length in repetitions(before, p, step.spell).items():
         if i in logits:
             penalty = p.dry_multiplier * p.dry_base ** (length - p.dry_allowed_length)

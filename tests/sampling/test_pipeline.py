@@ -83,7 +83,7 @@ def test_the_distribution_is_the_oracles(
 
 def test_the_order_is_llama_cpps() -> None:
     assert [stage.name for stage in PIPELINE] == [
-        "constraint", "logit_bias", "repeat_penalty", "openai_penalties", "dry", "top_n_sigma", "top_k", "typical",
+        "constraint", "logit_bias", "penalties", "dry", "top_n_sigma", "top_k", "typical",
         "top_p", "min_p", "xtc", "temperature", "mirostat", "draw", "greedy",
     ]  # fmt: skip
 
@@ -98,7 +98,7 @@ def test_every_setting_belongs_to_one_stage() -> None:
     [
         ({}, ["top_k", "top_p", "min_p", "temperature", "draw"]),
         ({"temperature": 0, "xtc_probability": 1, "mirostat": 2}, ["greedy"]),
-        ({"temperature": 0, "presence_penalty": 1, "top_n_sigma": 1}, ["openai_penalties", "greedy"]),
+        ({"temperature": 0, "presence_penalty": 1, "top_n_sigma": 1}, ["penalties", "greedy"]),
         ({"mirostat": 1, "top_n_sigma": 1, "typical_p": 0.5}, ["temperature", "mirostat", "draw"]),
         ({"repeat_penalty": 1.1, "repeat_last_n": 0}, ["top_k", "top_p", "min_p", "temperature", "draw"]),
         (
@@ -136,6 +136,20 @@ def test_top_k_comes_before_top_p() -> None:
     # of two tokens, 0.6 of the mass is one; of all, it takes two
     assert kept(top_k=2, top_p=0.6) == [0]
     assert kept(top_p=0.6) == [0, 1]
+
+
+def test_what_follows_typical_looks_at_what_is_left() -> None:
+    """The most likely token often isn't typical."""
+    rng, gone = np.random.default_rng(0), 0
+    for _ in range(400):
+        row = (rng.standard_normal(12) * 2).astype(np.float32)
+        setting = {"top_p": rng.choice([0, 0.5, 0.9, 1]), "min_p": rng.choice([0, 0.3, 0.7])}
+        params = SamplingParams(**{**OFF, **setting, "typical_p": rng.choice([0.02, 0.2, 0.5])})
+        expected = distribution(row.tolist(), Step(params, 12))
+        ids, probabilities = Sampler(params, 12).distribution(row)
+        assert dict(zip(ids.tolist(), probabilities.tolist(), strict=True)) == pytest.approx(expected, rel=2e-6)
+        gone += int(row.argmax()) not in expected
+    assert gone > 100
 
 
 def test_truncation_comes_before_temperature() -> None:

@@ -101,6 +101,16 @@ def test_mirostat_learns_from_the_surprise_under_the_whole_distribution(version:
         mu -= 0.4 * (-math.log2(chances[chosen] / chances.sum()) - 1.8)
 
 
+def test_mirostat_estimates_from_a_hundred_tokens_whatever_top_k_is() -> None:
+    rng = np.random.default_rng(4)
+    for top_k in (0, 5, 40):
+        row = np.sort(rng.standard_normal(600).astype(np.float32) * 2) * rng.uniform(0.5, 1.5)
+        row = row.astype(np.float32)
+        sampler = Sampler(SamplingParams(temperature=1, mirostat=1, mirostat_tau=2.5, top_k=top_k, seed=1), 600)
+        expected = distribution(row.tolist(), Step(sampler.params, 600, mu=5.0))
+        assert sampler.distribution(row)[0].tolist() == sorted(expected)
+
+
 def zipf_rows(n: int, steps: int) -> list[np.ndarray]:
     rng = np.random.default_rng(1)
     return [(-s * np.log(rng.permutation(n) + 1)).astype(np.float32) for s in rng.uniform(0.9, 1.4, steps)]
@@ -226,3 +236,32 @@ def test_a_constraint_is_rewound_with_the_sampler_or_the_sampler_is_not() -> Non
     with pytest.raises(SamplingError, match="1 tokens can't be taken back: the constraint can't be rewound"):
         fixed.rewind(1)
     assert fixed.step == 1
+
+
+@pytest.mark.parametrize("bad", [math.nan, None])
+def test_a_row_is_left_as_it_was(bad: float | None) -> None:
+    setting = {"logit_bias": {1: -math.inf, 2: 3.0}, "repeat_penalty": 1.3, "presence_penalty": 1.0}
+    sampler = made({**setting, "dry_multiplier": 2.0, "dry_allowed_length": 1})
+    row = rows(1, 1)[0]
+    row[3] = row[3] if bad is None else bad
+    before = row.tobytes()
+    for _ in range(4):
+        if bad is None:
+            sampler.sample(row)
+            sampler.distribution(row)
+        else:
+            with pytest.raises(SamplingError, match="step 0: the logit of id 3 is nan"):
+                sampler.sample(row)
+    assert row.tobytes() == before
+
+
+def test_a_row_is_left_as_it_was_when_an_edit_fails() -> None:
+    def fails(_token_id: int) -> bytes:
+        raise KeyError("no such token")
+
+    params = SamplingParams(logit_bias={1: 2.0}, repeat_penalty=2.0, dry_multiplier=1.0)
+    sampler, row = Sampler(params, N, prompt=[1, 2, 1], bytes_of=fails), rows(1, 1)[0]
+    before = row.tobytes()
+    with pytest.raises(KeyError):
+        sampler.sample(row)
+    assert (row.tobytes(), sampler.step) == (before, 0)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import ctypes
-import struct
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer_kernels.cpu.compiler.library import KernelLibrary, LoadedKernel
+from minfer_kernels.cpu.compiler.library import KernelLibrary
+from minfer_kernels.cpu.runner.call import Call, word
+from minfer_kernels.cpu.runner.penalties import Penalties
 
 Row = NDArray[np.float32]
+Mask = NDArray[np.uint32]
 MOST = 1024
 """The largest k of `top_k`."""
 CHUNK = 64
 """Elements whose weights `masses` sums together."""
-_ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 _ROOM = 256
 
 
@@ -29,9 +29,11 @@ class Largest:
     def __init__(self, library: KernelLibrary, n: int, k: int = 1) -> None:
         if not 1 <= k <= MOST:
             raise ValueError(f"k is {k}, expected 1 to {MOST}")
-        self._library, self._n = library, n
+        self._library, self._n, self._k = library, n, k
+        self._asked: tuple[bool, int, float, float] | None = None
         self._row: Row | None = None
         self._at = 0
+        self._mask: Mask | None = None
         self._out = np.zeros(1, np.int64)
         self._found = self._out.data
         capacity = max(4 * k, _ROOM)
@@ -40,8 +42,12 @@ class Largest:
         self._argmax.set(n=n, out=self._out)
         self._top_k.set(n=n, k=k, capacity=capacity, values=self._values, ids=self._ids, out=self._out)
 
-    def argmax(self, row: Row) -> int:
-        """The lowest id of the largest element; -1 when one is NaN or +inf, or all are -inf."""
+    def argmax(self, row: Row, mask: Mask | None = None) -> int:
+        """The lowest id of the largest element; -1 when one is NaN or +inf, or all are -inf.
+
+        Of those alone whose bit in the mask is set, where there is one.
+        """
+        self._argmax.put("mask", 0 if mask is None else self._words(mask).ctypes.data)
         self._argmax.run(self._address(row))
         return self._found[0]
 
@@ -57,7 +63,7 @@ class Largest:
     def above(self, row: Row, floor: float) -> tuple[NDArray[np.int64], Row]:
         """Ids, ascending, and values of the elements above `floor`, a float32."""
         call, ids, values = self._above
-        call.set(floor=_word(floor))
+        call.set(floor=word(floor))
         call.run(self._address(row))
         count = self._found[0]
         return ids[:count], values[:count]
@@ -65,42 +71,84 @@ class Largest:
     def masses(self, row: Row, top: float, scale: float) -> Row:
         """Sums of exp((x - top) * scale), float32, by chunks of CHUNK elements."""
         call, sums = self._masses
-        call.set(top=_word(top), scale=_word(scale))
+        call.set(top=word(top), scale=word(scale))
         call.run(self._address(row))
         return sums
 
-    def masked(self, row: Row, mask: NDArray[np.uint32], out: Row) -> None:
+    def masked(self, row: Row, mask: Mask, out: Row) -> None:
         """The row, with -inf added where the mask has no bit: NaN and +inf show there too, as NaN."""
-        words = np.ascontiguousarray(mask, np.uint32)
-        if 32 * words.size < self._n:
-            raise ValueError(f"the mask has {words.size} words, fewer than {self._n} elements take")
         call = self._masked
-        call.set(mask=words, out=self._checked(out))
+        call.set(mask=self._words(mask), out=self._checked(out))
         call.run(self._address(row))
 
+    def choose(
+        self, row: Row, whole: bool, share: int, lowest: float, scale: float, uniform: int, mask: Mask | None = None
+    ) -> int:  # fmt: skip
+        """An id drawn from the k largest, or the whole row; the nucleus of it, those not too far below the largest.
+
+        `share` and `uniform` in units of 2^-53, `lowest` and `scale` float32. Only elements whose bit in the mask is
+        set can be chosen, where there is one. -1 when nothing can be chosen, -2 when the k largest can't tell what is
+        chosen from the whole row.
+        """
+        call = self._choose
+        call.put("mask", 0 if mask is None else self._words(mask).ctypes.data)
+        call.put("uniform", uniform)
+        if (whole, share, lowest, scale) != self._asked:
+            self._asked = whole, share, lowest, scale
+            call.set(whole=whole, share=share, lowest=word(lowest), scale=word(scale))
+        call.run(self._address(row))
+        return self._found[0]
+
+    def penalties(self, repeat: float, presence: float, frequency: float) -> Penalties:
+        """What changes the first n logits of a row by the tokens that came before."""
+        return Penalties(self._library, self._n, repeat, presence, frequency)
+
     @cached_property
-    def _above(self) -> tuple[_Call, NDArray[np.int64], Row]:
+    def _choose(self) -> Call:
+        (call,) = self._calls("select.choose")
+        weights, order = np.empty(self._k, np.float32), np.empty(self._k, np.int64)
+        call.set(
+            n=self._n,
+            k=self._k,
+            capacity=len(self._ids),
+            values=self._values,
+            ids=self._ids,
+            weights=weights,
+            order=order,
+            out=self._out,
+        )
+        return call
+
+    @cached_property
+    def _above(self) -> tuple[Call, NDArray[np.int64], Row]:
         (call,) = self._calls("select.above")
         ids, values = np.empty(self._n, np.int64), np.empty(self._n, np.float32)
         call.set(n=self._n, ids=ids, values=values, out=self._out)
         return call, ids, values
 
     @cached_property
-    def _masses(self) -> tuple[_Call, Row]:
+    def _masses(self) -> tuple[Call, Row]:
         (call,) = self._calls("select.masses")
         sums = np.empty(-(-self._n // CHUNK), np.float32)
         call.set(n=self._n, out=sums)
         return call, sums
 
     @cached_property
-    def _masked(self) -> _Call:
+    def _masked(self) -> Call:
         (call,) = self._calls("select.masked")
         call.set(n=self._n)
         return call
 
-    def _calls(self, *names: str) -> list[_Call]:
+    def _calls(self, *names: str) -> list[Call]:
         kernels = self._library.load(names)
-        return [_Call(kernels[name]) for name in names]
+        return [Call(kernels[name]) for name in names]
+
+    def _words(self, mask: Mask) -> Mask:
+        """The mask as kernels read it; it is kept until the next."""
+        self._mask = words = np.ascontiguousarray(mask, np.uint32)
+        if 32 * words.size < self._n:
+            raise ValueError(f"the mask has {words.size} words, fewer than {self._n} elements take")
+        return words
 
     def _address(self, row: Row) -> int:
         # Decoding reads the same window step after step, and asking numpy for an address costs as much as the kernel.
@@ -112,31 +160,3 @@ class Largest:
         if row.dtype != np.float32 or not row.flags.c_contiguous or row.ndim != 1 or row.size < self._n:
             raise ValueError(f"expected {self._n} contiguous float32, got {row.dtype} of shape {row.shape}")
         return row
-
-
-class _Call:
-    """A kernel that is called again and again with most of its operands the same; the first is the row's address."""
-
-    def __init__(self, kernel: LoadedKernel) -> None:
-        block = np.zeros(len(kernel.operands), np.int64)
-        words = [ctypes.c_int64(word) for word in (block.ctypes.data, 0, 1)]
-        self._entry = partial(_ENTRY(kernel.address), *words)
-        self._words = block.data
-        self._index = {operand.name: i for i, operand in enumerate(kernel.operands)}
-        self._kept: dict[str, object] = {"kernel": kernel}
-
-    def set(self, **operands: int | NDArray[np.generic]) -> None:
-        """Set operands by name; arrays are kept alive."""
-        for name, value in operands.items():
-            self._kept[name] = value
-            self._words[self._index[name]] = value.ctypes.data if isinstance(value, np.ndarray) else value
-
-    def run(self, row: int) -> None:
-        """Call it."""
-        self._words[0] = row
-        self._entry()
-
-
-def _word(value: float) -> int:
-    """A float32 immediate: its bits, in the low half of a word."""
-    return struct.unpack("<I", struct.pack("<f", value))[0]

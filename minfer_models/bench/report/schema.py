@@ -20,6 +20,7 @@ REPORTS = {
     "roofline": "minfer_models.bench.roofline.report:RooflineReport",
     "neighbour": "minfer_models.bench.neighbour.report:NeighbourReport",
     "start": "minfer_models.bench.start.report:StartReport",
+    "sampling": "minfer_models.bench.sampling.report:SamplingReport",
 }
 """Every kind of report and its dataclass. A new subcommand adds a line."""
 

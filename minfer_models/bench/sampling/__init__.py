@@ -1,0 +1,1 @@
+"""`minfer-bench sampling`: what choosing a token costs, next to computing its logits."""
