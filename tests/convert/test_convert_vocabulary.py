@@ -71,6 +71,22 @@ def test_ids_of_real_vocabularies(real: Real) -> None:
         assert real.tokenizer.encode(text, add_bos=None, add_eos=None) == real.file.encode(text).ids, text
 
 
+def test_sentencepiece_as_recent_files_spell_it(mistral_tokenizer: Path, tmp_path: Path) -> None:
+    """transformers 5 saves a Metaspace, which treats one kind of text otherwise than SentencePiece."""
+    transformers.AutoTokenizer.from_pretrained(mistral_tokenizer).save_pretrained(tmp_path)
+    file = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert isinstance(file.pre_tokenizer, pre_tokenizers.Metaspace)
+    notices: list[str] = []
+    made = Tokenizer.from_metadata(vocabulary_entries(folder_of(tmp_path), 32000, None, notices.append))
+    (notice,) = notices
+    assert "a text that begins with a space will get SentencePiece's own ids" in notice
+    original = tokenizers.Tokenizer.from_file(str(mistral_tokenizer / "tokenizer.json"))
+    for text in random_texts(100, seed=8):
+        assert made.encode(text) == original.encode(text, add_special_tokens=False).ids, text
+        if not text.startswith((" ", "▁")):
+            assert made.encode(text) == file.encode(text, add_special_tokens=False).ids, text
+
+
 def test_special_tokens_of_real_vocabularies(real: Real) -> None:
     tokens = real.file.get_added_tokens_decoder()
     assert tokens
