@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from minfer_models.gguf import limits, shards
 from minfer_models.gguf.constants import ALIGNMENT_KEY, DEFAULT_ALIGNMENT, GGUFValueType
@@ -190,14 +191,23 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _write_one(temporary: Path, target: Path, header: bytes, tensors: Sequence[TensorSource], alignment: int) -> None:
-    with temporary.open("xb") as file:
-        file.write(header)
-        for tensor in tensors:
-            try:
-                for piece in tensor.pieces():
-                    file.write(piece)
-            except GGUFError as error:
-                raise GGUFError(error.message, path=error.path or target, tensor=error.tensor) from None
-            file.write(bytes(limits.padded(tensor.nbytes, alignment) - tensor.nbytes))
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with temporary.open("xb") as file:
+            file.write(header)
+            for tensor in tensors:
+                _write_tensor(file, tensor, target)
+                file.write(bytes(limits.padded(tensor.nbytes, alignment) - tensor.nbytes))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        if error.filename is None:  # a full disk says nothing of which
+            raise OSError(error.errno, error.strerror, str(target)) from None
+        raise
+
+
+def _write_tensor(file: BinaryIO, tensor: TensorSource, target: Path) -> None:
+    try:
+        for piece in tensor.pieces():
+            file.write(piece)
+    except GGUFError as error:
+        raise GGUFError(error.message, path=error.path or target, tensor=error.tensor) from None

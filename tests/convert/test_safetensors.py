@@ -152,6 +152,31 @@ def test_damaged_files_are_refused_with_the_place(tmp_path: Path, name: str) -> 
             safetensors.safe_open(path, "pt").keys()
 
 
+@settings(max_examples=150)
+@given(st.data())
+def test_whatever_is_accepted_is_what_the_library_reads(data: st.DataObject) -> None:
+    """Bytes of a good file changed, dropped or repeated: our error, or the library's own reading."""
+    header = {"a": entry(0, 12, [3], "F32"), "b": entry(12, 16, [2, 2]), "__metadata__": {"k": "v"}}
+    content = bytearray(file_of(header, bytes(range(16))))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        with_what = data.draw(st.sampled_from([b"", b"0", b"-", b"9", b'"', b"[", b"}", b",", b"\xff", b"e3", b".5"]))
+        content[at : at + data.draw(st.integers(0, 2))] = with_what
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "t.safetensors"
+        path.write_bytes(content)
+        try:
+            found = read_tensors(path)
+        except ConvertError as error:
+            assert str(error).isprintable()
+            return
+        with safetensors.safe_open(path, "pt") as theirs:
+            assert sorted(theirs.keys()) == sorted(found)
+            for name, tensor in found.items():
+                view = theirs.get_slice(name)
+                assert (view.get_dtype(), tuple(view.get_shape())) == (tensor.dtype, tensor.shape)
+
+
 def test_a_header_that_would_need_gigabytes_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     with path.open("wb") as file:

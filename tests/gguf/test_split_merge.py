@@ -201,6 +201,18 @@ def test_nothing_is_left_of_a_copy_that_stops(tmp_path: Path, error: type[BaseEx
     assert names(tmp_path) == ["whole.gguf"]
 
 
+def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = whole(tmp_path)
+    monkeypatch.setattr("minfer_models.gguf.writer.os.fsync", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        split_gguf(path, tmp_path / "s", TWO_EACH)
+    assert caught.value.filename == str(tmp_path / "s-00001-of-00003.gguf")
+    assert names(tmp_path) == ["whole.gguf"]
+
+
 def _without(paths: Sequence[Path]) -> str:
     paths[1].unlink()
     return r"s-00002-of-00003.gguf: 1 of 3 shards are missing"
