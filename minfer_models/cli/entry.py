@@ -5,6 +5,7 @@ Only what Python itself has loaded by then is imported here.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import signal
@@ -19,6 +20,8 @@ COLLECT_EVERY = 50_000
 def start(find: Callable[[], Callable[[], object]]) -> None:
     """Run the application that `find` imports; Ctrl-C at any time is exit code 130 without a word."""
     _open_missing_streams()
+    # A file that is cut short while its pages are read ends a process by SIGBUS: at least not without a word.
+    faulthandler.enable()
     # A start makes a million objects that last; looking for garbage among them every 700 takes a tenth of it.
     gc.set_threshold(COLLECT_EVERY, 20, 100)
     try:
