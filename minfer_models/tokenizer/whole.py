@@ -7,17 +7,34 @@ from collections.abc import Iterator, Mapping
 
 
 class WholeTokens:
-    """Tokens matched whole, the longest first."""
+    """Tokens matched whole, the longest first.
+
+    Looked up by length where a first character stands: an expression of all of them would try each at every such
+    place, and takes seconds to compile for the hundreds of thousands that a file may declare.
+    """
 
     def __init__(self, ids: Mapping[str, int]) -> None:
         self.ids = ids
-        longest_first = sorted(ids, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+        lengths: dict[str, set[int]] = {}
+        for token in filter(None, ids):
+            lengths.setdefault(token[0], set()).add(len(token))
+        self._lengths = {first: sorted(found, reverse=True) for first, found in lengths.items()}
+        self._first = re.compile(f"[{''.join(map(re.escape, self._lengths))}]") if lengths else None
 
     def split(self, text: str) -> Iterator[tuple[str, int | None]]:
         """The text before each token with the token's id, then what is left with None."""
-        start = 0
-        for match in self._pattern.finditer(text) if self._pattern else ():
-            yield text[start : match.start()], self.ids[match[0]]
-            start = match.end()
+        start = at = 0
+        while self._first is not None and (match := self._first.search(text, at)) is not None:
+            at = match.start()
+            token = self._token_at(text, at)
+            if token is None:
+                at += 1
+                continue
+            yield text[start:at], self.ids[token]
+            start = at = at + len(token)
         yield text[start:], None
+
+    def _token_at(self, text: str, at: int) -> str | None:
+        left = len(text) - at
+        pieces = (text[at : at + length] for length in self._lengths[text[at]] if length <= left)
+        return next((piece for piece in pieces if piece in self.ids), None)
