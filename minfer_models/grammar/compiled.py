@@ -168,5 +168,6 @@ def _limits() -> LLParserLimits:
 
 def _reason(engine: LLMatcher) -> str:
     """What the engine says, without its state and its listing of the grammar."""
-    said = engine.get_error().partition("<state>")[0].partition("\n")[0].strip()
-    return f": {said}" if said else ""
+    lines = engine.get_error().partition("<state>")[0].strip().splitlines()
+    said = [*lines[:1], *(line for line in lines[1:] if line.startswith("error: "))]
+    return f": {' '.join(said)}" if said else ""

@@ -1,7 +1,7 @@
 """A grammar that binds only what follows a thinking block: `<think>...</think>` comes first, free of it.
 
-The tags are text here, however the vocabulary cuts them, and the block may be missing. Tags that lie across tokens are
-exact: a token that would end the block and go on with what the grammar forbids isn't allowed.
+The tags are text here, however the vocabulary cuts them, and the block may be missing. A token that would end the block
+and go on with more than blanks isn't allowed, so that what the grammar binds starts with a token of its own.
 """
 
 from __future__ import annotations

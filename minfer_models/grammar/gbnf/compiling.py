@@ -16,37 +16,48 @@ _EVERY_BYTE = (1 << 256) - 1
 def gbnf_lark(text: str, vocabulary: Vocabulary) -> str:
     """The grammar of a GBNF text. Raises GrammarError with the place of what is wrong."""
     rules = checked(read(text))
-    return lark(lexed(rules, lambda token: _first_bytes(token, vocabulary)), lambda token: _ids(token, vocabulary))
+    tokens = _NamedTokens(vocabulary)
+    return lark(lexed(rules, tokens), tokens.ranges)
 
 
-def _first_bytes(token: Token, vocabulary: Vocabulary) -> int:
-    """The bytes that the token's text may start with; a control token has no text."""
-    if token.negated:
-        return _EVERY_BYTE
-    token_id = _id(token, vocabulary)
-    data = b"" if token_id in vocabulary.special else vocabulary.tokens[token_id]
-    return 1 << data[0] if data else 0
+class _NamedTokens:
+    """The tokens that a grammar names, looked up in a vocabulary."""
 
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
 
-def _ids(token: Token, vocabulary: Vocabulary) -> str:
-    """The ids that a token stands for, as ranges."""
-    token_id = _id(token, vocabulary)
-    if not token.negated:
-        return str(token_id)
-    barred = sorted({token_id, *vocabulary.eog})
-    starts = [0, *(i + 1 for i in barred)]
-    ends = [*(i - 1 for i in barred), vocabulary.n_tokens - 1]
-    return ",".join(f"{low}-{high}" for low, high in zip(starts, ends, strict=True) if low <= high)
+    def first_bytes(self, token: Token) -> int:
+        """A control token has no text; one that is negated may be any text."""
+        if token.negated:
+            return _EVERY_BYTE
+        token_id = self._id(token)
+        data = b"" if token_id in self._vocabulary.special else self._vocabulary.tokens[token_id]
+        return 1 << data[0] if data else 0
 
+    def share(self, left: Token, right: Token) -> bool:
+        """Whether one token of the vocabulary is both."""
+        if left.negated and right.negated:
+            return True
+        return (self._id(left) == self._id(right)) == (left.negated == right.negated)
 
-def _id(token: Token, vocabulary: Vocabulary) -> int:
-    if isinstance(token.token, int):
-        if not 0 <= token.token < vocabulary.n_tokens:
-            raise GrammarError(
-                f"grammar, {token.place}: there is no token {token.token}; the last is {vocabulary.n_tokens - 1}"
-            )
-        return token.token
-    ids = vocabulary.tokenizer.encode(token.token, special=True)
-    if len(ids) != 1:
-        raise GrammarError(f"grammar, {token.place}: {token.token} is {len(ids)} tokens of this vocabulary, not one")
-    return ids[0]
+    def ranges(self, token: Token) -> str:
+        """The ids that a token stands for, never one that ends the generation where it is negated."""
+        token_id = self._id(token)
+        if not token.negated:
+            return str(token_id)
+        barred = sorted({token_id, *self._vocabulary.eog})
+        starts = [0, *(i + 1 for i in barred)]
+        ends = [*(i - 1 for i in barred), self._vocabulary.n_tokens - 1]
+        return ",".join(f"{low}-{high}" for low, high in zip(starts, ends, strict=True) if low <= high)
+
+    def _id(self, token: Token) -> int:
+        last = self._vocabulary.n_tokens - 1
+        if isinstance(token.token, int):
+            if not 0 <= token.token <= last:
+                raise GrammarError(f"grammar, {token.place}: there is no token {token.token}; the last is {last}")
+            return token.token
+        ids = self._vocabulary.tokenizer.encode(token.token, special=True)
+        if len(ids) != 1:
+            many = f"{token.token} is {len(ids)} tokens of this vocabulary, not one"
+            raise GrammarError(f"grammar, {token.place}: {many}")
+        return ids[0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from minfer_models.grammar.errors import GrammarError
 from minfer_models.grammar.gbnf.linear import without_linear_recursion
@@ -33,6 +34,7 @@ from minfer_models.grammar.gbnf.syntax import (
 
 MOST_LEXEMES = 2000
 _MOST_DEPTH = 100
+_MOST_CHARACTERS = 200_000
 _MOST_ROUNDS = 20
 
 
@@ -45,13 +47,25 @@ class Lexed:
     nullable: frozenset[Node]
 
 
-def lexed(rules: Mapping[str, Rule], token_bytes: Callable[[Token], int]) -> Lexed:
-    """The rules in lexemes; `token_bytes` has the bytes that a token's text may start with, as bits, 0 for none.
+class Tokens(Protocol):
+    """What the tokens stand for that a grammar names as such."""
+
+    def first_bytes(self, token: Token) -> int:
+        """The bytes that its text may start with, as bits, 0 for none."""
+        ...
+
+    def share(self, left: Token, right: Token) -> bool:
+        """Whether one token of the vocabulary is both."""
+        ...
+
+
+def lexed(rules: Mapping[str, Rule], tokens: Tokens) -> Lexed:
+    """The rules in lexemes.
 
     Raises GrammarError when that takes more than 2,000 lexemes, or a token can't be told from text.
     """
     bodies = without_linear_recursion(rules)
-    cutter = _Cutter(bodies, _regular(bodies), token_bytes)
+    cutter = _Cutter(bodies, _regular(bodies), tokens)
     for _ in range(_MOST_ROUNDS):
         found = cutter.rules()
         clashing = cutter.clashing(found)
@@ -68,13 +82,13 @@ def lexed(rules: Mapping[str, Rule], token_bytes: Callable[[Token], int]) -> Lex
 class _Cutter:
     """Cuts bodies into lexemes; `apart` are the regular nodes that must not be one."""
 
-    def __init__(self, bodies: dict[str, Node], regular: set[str], token_bytes: Callable[[Token], int]) -> None:
+    def __init__(self, bodies: dict[str, Node], regular: Mapping[str, _Extent], tokens: Tokens) -> None:
         self.apart: set[Node] = set()
         self.in_characters = False
         self.regular = regular
         self.known: dict[Node, Positions] = {}
         self._bodies = bodies
-        self._token_bytes = token_bytes
+        self._tokens = tokens
 
     def rules(self) -> dict[str, Node]:
         """Every rule that is needed as a rule, root first."""
@@ -97,7 +111,7 @@ class _Cutter:
         """
         look = Lookahead(rules)
         first = [self._first_bytes(terminal) for terminal in look.terminals]
-        together = look.together(lambda i, j: bool(first[i] & first[j]) and self._share(look, i, j))
+        together = look.together(lambda i, j: self._share(look.terminals[i], look.terminals[j]))
         found: set[Node] = set()
         for i, shorter in enumerate(look.terminals):
             follows = union(first[j] for j in bits(look.follow[i]))
@@ -116,17 +130,18 @@ class _Cutter:
                     )
         return found
 
-    def _share(self, look: Lookahead, i: int, j: int) -> bool:
-        left, right = look.terminals[i], look.terminals[j]
+    def _share(self, left: Terminal, right: Terminal) -> bool:
         if not isinstance(left, Lexeme) or not isinstance(right, Lexeme):
-            return isinstance(left, Token) and isinstance(right, Token)
+            return isinstance(left, Token) and isinstance(right, Token) and self._tokens.share(left, right)
         try:
             return share(self.known[left.node], self.known[right.node])
         except TooLargeError:
             return True
 
     def _first_bytes(self, terminal: Terminal) -> int:
-        return self._token_bytes(terminal) if isinstance(terminal, Token) else self.known[terminal.node].first_bytes
+        if isinstance(terminal, Token):
+            return self._tokens.first_bytes(terminal)
+        return self.known[terminal.node].first_bytes
 
     def _cut(self, node: Node) -> Node:
         if self._is_regular(node) and (lexeme := self._lexeme(node)) is not None:
@@ -167,6 +182,9 @@ class _Cutter:
         if (node in self.apart or self.in_characters) and not atom:
             return None
         if node not in self.known:
+            if (_extent(node, self.regular) or _Extent(0, 0)).characters > _MOST_CHARACTERS:
+                self.apart.add(node)
+                return None
             try:
                 self.known[node] = Positions.of(node, self._bodies.__getitem__)
             except TooLargeError:
@@ -189,9 +207,17 @@ def _clash(longer: Positions, shorter: Positions, after: int) -> bool:
         return bool(longer.follow)
 
 
-def _regular(bodies: Mapping[str, Node]) -> set[str]:
-    """Rules that are regular expressions: without tokens and recursion, and not nested too deeply to work on."""
-    depths: dict[str, int] = {}
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    """How deep a regular expression nests, and how many characters it has, references followed."""
+
+    depth: int
+    characters: int
+
+
+def _regular(bodies: Mapping[str, Node]) -> dict[str, _Extent]:
+    """Rules that are regular expressions: without tokens and recursion, and neither too deep nor too large."""
+    extents: dict[str, _Extent] = {}
     users: dict[str, set[str]] = {name: set() for name in bodies}
     lacking: dict[str, set[str]] = {}
     for name, body in bodies.items():
@@ -201,22 +227,33 @@ def _regular(bodies: Mapping[str, Node]) -> set[str]:
     waiting = [name for name, needs in lacking.items() if not needs]
     while waiting:
         name = waiting.pop()
-        depth = _depth(bodies[name], depths)
-        if depth is None or depth > _MOST_DEPTH:
+        extent = _extent(bodies[name], extents)
+        if extent is None or extent.depth > _MOST_DEPTH or extent.characters > _MOST_CHARACTERS:
             continue
-        depths[name] = depth
+        extents[name] = extent
         for user in users[name]:
             lacking[user].discard(name)
             if not lacking[user]:
                 waiting.append(user)
-    return set(depths)
+    return extents
 
 
-def _depth(node: Node, depths: Mapping[str, int]) -> int | None:
-    if isinstance(node, Reference):
-        return depths[node.name] + 1
-    if isinstance(node, Token):
-        return None
-    below = [_depth(child, depths) for child in children(node)]
-    known = [depth for depth in below if depth is not None]
-    return None if len(known) < len(below) else 1 + max(known, default=0)
+def _extent(node: Node, extents: Mapping[str, _Extent]) -> _Extent | None:
+    """None for what isn't regular."""
+    match node:
+        case Reference(name):
+            known = extents.get(name)
+            return None if known is None else _Extent(known.depth + 1, known.characters)
+        case Token() | Lexeme():
+            return None
+        case Literal(text):
+            return _Extent(1, len(text))
+        case Chars():
+            return _Extent(1, 1)
+        case _:
+            below = [_extent(child, extents) for child in children(node)]
+            known = [extent for extent in below if extent is not None]
+            if len(known) < len(below):
+                return None
+            depth = 1 + max((extent.depth for extent in known), default=0)
+            return _Extent(depth, sum(extent.characters for extent in known))

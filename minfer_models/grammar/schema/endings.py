@@ -15,7 +15,7 @@ def check_endings(schemas: Mapping[Path, Any]) -> None:
     greatest = _fixed_point(schemas, True)
     endless = [path for path in schemas if greatest[path] and not least[path]]
     if endless:
-        path = min(endless, key=len)
+        path = min(endless, key=lambda path: ("$ref" in schemas[path], len(path)))
         raise GrammarError(f"JSON Schema, {shown(path)}: its values never end: each one needs another of its own kind")
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from minfer_models.grammar.schema.keywords import ANNOTATIONS
 from minfer_models.grammar.schema.pointer import Path
 
+_JOINED = {"$ref", "anyOf", "oneOf"}
 _EXCLUSIVE = {"exclusiveMinimum": ("minimum", 1), "exclusiveMaximum": ("maximum", -1)}
 
 
@@ -19,13 +21,29 @@ def rewritten(value: Any, schemas: Mapping[Path, Any], moved_to: str = "#", path
     made = {name: rewritten(item, schemas, moved_to, (*path, name)) for name, item in value.items()}
     if path not in schemas:
         return made
+    made = {name: item for name, item in made.items() if name not in ANNOTATIONS}
     if "$ref" in value:
         made["$ref"] = moved_to + value["$ref"][1:]
-    return made if value.get("type") == "integer" else _with_inclusive_bounds(made)
+    return _with_inclusive_bounds(made) if _may_leak(made, schemas) else made
+
+
+def _may_leak(schema: Mapping[str, Any], schemas: Mapping[Path, Any]) -> bool:
+    """Whether llguidance 1.9.1 may let an excluded bound through: 12 where values are above 12 and below 12.5."""
+    if schema.get("type") == "integer" or not any(name in schema for name in _EXCLUSIVE):
+        return False
+    low = [schema[name] for name in ("minimum", "exclusiveMinimum") if name in schema]
+    high = [schema[name] for name in ("maximum", "exclusiveMaximum") if name in schema]
+    near = bool(low and high) and max(low) > min(high) - 1
+    return near or any(_merges(other) for other in schemas.values())
+
+
+def _merges(schema: Any) -> bool:
+    """Whether the engine intersects the schema with others, so that a bound may meet one from elsewhere."""
+    return isinstance(schema, Mapping) and ("allOf" in schema or (bool(_JOINED & schema.keys()) and len(schema) > 1))
 
 
 def _with_inclusive_bounds(schema: dict[str, Any]) -> dict[str, Any]:
-    """Bounds a hair inside those that exclude: llguidance 1.9.1 lets 12 through above an excluded 12 and below 12.5."""
+    """Bounds a hair inside those that exclude."""
     made = dict(schema)
     for exclusive, (inclusive, sign) in _EXCLUSIVE.items():
         if exclusive in made:
