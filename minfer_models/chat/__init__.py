@@ -1,6 +1,20 @@
-"""Chat templates: rendered in a sandbox, with the origin of every character known to the tokenizer."""
+"""Chat templates: rendered in a sandbox, with the origin of every character known to the tokenizer.
 
+Answers are split into reasoning, content and tool calls by what the same template tells of its model.
+"""
+
+from minfer_models.chat.answer import Answer, AnswerFormat, Piece, ToolCall
 from minfer_models.chat.errors import ChatTemplateError
+from minfer_models.chat.splitting import AnswerSplitter, split_answer
 from minfer_models.chat.template import ChatTemplate
 
-__all__ = ["ChatTemplate", "ChatTemplateError"]
+__all__ = [
+    "Answer",
+    "AnswerFormat",
+    "AnswerSplitter",
+    "ChatTemplate",
+    "ChatTemplateError",
+    "Piece",
+    "ToolCall",
+    "split_answer",
+]

@@ -88,6 +88,11 @@ def _calling(way: NullContent) -> Sequence[list[Message]]:
     return with_system([{"role": "user", "content": "a"}, message, answer])
 
 
+def call_conversation() -> list[Message]:
+    """A question and a call of the function NEEDLE."""
+    return [{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": [_CALL]}]
+
+
 def text_parts(text: str) -> list[dict[str, str]]:
     """A text as a list of one part, as OpenAI writes it."""
     return [{"type": "text", "text": text}]

@@ -9,8 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from minfer_models.chat.answer import AnswerFormat, Calls, calls_written, is_thought_open, thinking_markers
 from minfer_models.chat.compiled import CompiledTemplate
-from minfer_models.chat.content import ContentRules
+from minfer_models.chat.content import NEEDLE, ContentRules, call_conversation
 from minfer_models.chat.continuing import cut_behind_final, with_mark
 from minfer_models.chat.environment import variables
 from minfer_models.chat.errors import ChatTemplateError
@@ -156,6 +157,30 @@ class ChatTemplate:
             return [tokenizer.bos, *ids]
         return ids
 
+    def answer_format(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        continue_final_message: bool = False,
+        template: str | None = None,
+        **options: Any,
+    ) -> AnswerFormat:
+        """How to split the answer to these messages into reasoning, content and calls: see `AnswerSplitter`."""
+        compiled = self._named(self._choose(template, tools))
+        thinking = thinking_markers(compiled.mentions)
+        prompt = self._traced(messages, None, tools, None, continue_final_message, template, options)
+        tail = prompt.segments()[-1][0] if prompt else ""
+        calls = self._calls_written(tools, template) if tools else "none"
+        return AnswerFormat(thinking, is_thought_open(tail, thinking), calls)
+
+    def _calls_written(self, tools: Sequence[Mapping[str, Any]], template: str | None) -> Calls:
+        """Found by rendering a call; a template that can't show one has none to split either."""
+        try:
+            return calls_written(self.render(call_conversation(), tools=tools, template=template), NEEDLE)
+        except ChatTemplateError:
+            return "none"
+
     def _traced(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -186,6 +211,7 @@ class ChatTemplate:
         documents: Sequence[Mapping[str, Any]] | None,
         options: Mapping[str, Any],
     ) -> TracedStr:
+        _check_schemas(tools)
         values = variables({"tools": tools, "documents": documents, **options})
         values |= {"messages": messages, "add_generation_prompt": prompt}
         return self._named(name).run({**self._special_tokens, **values})
@@ -213,6 +239,15 @@ class ChatTemplate:
 
     def _trial(self, name: str, messages: list[dict[str, Any]]) -> str:
         return self._run(name, prepared(messages), True, None, None, {})
+
+
+def _check_schemas(tools: object) -> None:
+    """Raise ChatTemplateError for tools that are no JSON schemas: a function has to be described by its caller."""
+    if tools is not None and (isinstance(tools, str | Mapping) or not isinstance(tools, Sequence)):
+        raise ChatTemplateError(f"tools is a {type(tools).__name__}, not a list of JSON schemas")
+    for i, tool in enumerate(tools or ()):
+        if not isinstance(tool, Mapping):
+            raise ChatTemplateError(f"tools[{i}] is a {type(tool).__name__}, not a JSON schema")
 
 
 def _special_tokens(meta: Mapping[str, object]) -> dict[str, str]:
