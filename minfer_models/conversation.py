@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from minfer_models.chat import AnswerFormat
 from minfer_models.engine.kept import KeptSequence
-from minfer_models.generation import Generation, Usage
+from minfer_models.generation import Usage
+from minfer_models.reply import Reply
 from minfer_models.sampling import Constraint, Sampler, sampling_params
 from minfer_models.talk import ConversationError, Message, Talk, plain
 from minfer_models.talk_file import load_talk, save_talk
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 Constrain = Callable[[Sequence[int]], Constraint | None]
 
 
-class Answer(Generation):
+class Answer(Reply):
     """An answer of a conversation. Once it ends it is the last message there; before it is iterated nothing changes.
 
     Left or interrupted on the way, what has come is kept as the message; with nothing yet, or when it failed, the
@@ -29,34 +30,31 @@ class Answer(Generation):
     """
 
     def __init__(
-        self, conversation: Conversation, before: Talk, asked: Talk, prompt: Sequence[int], sampler: Sampler
+        self,
+        conversation: Conversation,
+        before: Talk,
+        asked: Talk,
+        prompt: Sequence[int],
+        sampler: Sampler,
+        form: AnswerFormat,
     ) -> None:
         """An answer to `asked`, which counts while the conversation is still at `before`."""
         engine, tokenizer = conversation.llm.engine, conversation.llm.tokenizer
-        super().__init__(engine, tokenizer, prompt, sampler, asked.max_tokens, asked.stop, conversation.kept)
+        super().__init__(engine, tokenizer, prompt, sampler, asked.max_tokens, asked.stop, conversation.kept, form)
         self.conversation, self.before, self.asked = conversation, before, asked
-        self._said: list[str] = []
-
-    @property
-    def message(self) -> Message:
-        """What has been said so far, as a message."""
-        return {"role": "assistant", "content": "".join(self._said)}
 
     @property
     def new_tokens(self) -> int:
         """Tokens of the prompt that will be computed, as things stand."""
         return len(self._prompt) - self.conversation.kept.common(self._prompt)
 
-    def __iter__(self) -> Iterator[str]:
+    def _replying(self) -> Generator[str]:
         if self._started:
             return
         self.conversation.begin(self)
         failed = True
         try:
-            with closing(self._run()) as pieces:
-                for piece in pieces:
-                    self._said.append(piece)
-                    yield piece
+            yield from super()._replying()
             failed = False
         except (GeneratorExit, KeyboardInterrupt):
             failed = False
@@ -65,7 +63,7 @@ class Answer(Generation):
             self.conversation.end(self, None if failed or self._nothing_came() else self.message)
 
     def _nothing_came(self) -> bool:
-        return self.finish_reason == "interrupted" and not self._said
+        return self.finish_reason == "interrupted" and not self.said
 
 
 class Conversation:
@@ -200,7 +198,8 @@ class Conversation:
         prompt = template.encode(llm.tokenizer, asked.messages, tools=tools, **asked.template_arguments)
         params = sampling_params(**{"temperature": 0.0, **asked.sampling, "seed": asked.next_seed})
         constraint = self._constraint(prompt)
-        return Answer(self, before, asked, prompt, llm.sampler(params, prompt, constraint))
+        form = template.answer_format(asked.messages, tools, **asked.template_arguments)
+        return Answer(self, before, asked, prompt, llm.sampler(params, prompt, constraint), form)
 
     def _idle(self) -> Talk:
         """The talk, while nothing changes it."""

@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from minfer_models.conversation import Conversation
     from minfer_models.grammar import CompiledGrammar
     from minfer_models.grammar.binding import Grammars
+    from minfer_models.reply import Reply
+
+
+Binding = tuple[
+    "str | CompiledGrammar | None", "str | Mapping[str, Any] | bool | CompiledGrammar | None", bool, Constraint | None
+]
+"""What binds a text: a grammar, a JSON Schema, whether thinking may come first, or any other constraint."""
 
 
 class LLM:
@@ -76,9 +83,8 @@ class LLM:
         out of range, StopError for a stop string that is none, GrammarError for what can't be enforced.
         """
         ids = self.tokenizer.encode(prompt, add_bos=None) if isinstance(prompt, str) else list(prompt)
-        constraint = self._constraint(ids, grammar, json_schema, after_thinking, constraint)
-        sampler = self.sampler(sampling_params(**{"temperature": 0.0, **sampling}), ids, constraint)
-        return Generation(self.engine, self.tokenizer, ids, sampler, max_tokens, stop_strings(stop))
+        binding = (grammar, json_schema, after_thinking, constraint)
+        return Generation(*self._prepared(ids, binding, max_tokens, stop, **sampling))
 
     def sampler(
         self, params: SamplingParams, prompt: Sequence[int] = (), constraint: Constraint | None = None
@@ -93,6 +99,19 @@ class LLM:
             constraint=constraint,
             bytes_of=self.tokenizer.token_bytes,
         )
+
+    def _prepared(
+        self,
+        ids: list[int],
+        binding: Binding,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] | None = None,
+        **sampling: Unpack[SamplingSettings],
+    ) -> tuple[Engine, Tokenizer, list[int], Sampler, int | None, tuple[str, ...]]:
+        """What a Generation is made of."""
+        params = sampling_params(**{"temperature": 0.0, **sampling})
+        sampler = self.sampler(params, ids, self._constraint(ids, *binding))
+        return self.engine, self.tokenizer, ids, sampler, max_tokens, stop_strings(stop)
 
     @property
     def grammars(self) -> Grammars:
@@ -129,16 +148,27 @@ class LLM:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         template_arguments: Mapping[str, Any] | None = None,
+        grammar: str | CompiledGrammar | None = None,
+        json_schema: str | Mapping[str, Any] | bool | CompiledGrammar | None = None,
+        after_thinking: bool = False,
+        constraint: Constraint | None = None,
         **settings: Any,
-    ) -> Generation:
+    ) -> Reply:
         """Answer a conversation through the model's chat template; `settings` as in `generate`.
 
-        tools: JSON schemas of functions. template_arguments: further variables of the template, `enable_thinking` for
-        one. Raises ChatTemplateError when there is no template, it refuses the messages, or it has no such arguments.
+        The answer's text comes as the model writes it; `parts()`, `answer` and `message` have reasoning, content and
+        calls of tools apart. tools: JSON schemas of functions. template_arguments: further variables of the template,
+        `enable_thinking` for one. Raises ChatTemplateError when there is no template, it refuses the messages, or it
+        has no such arguments, and as `generate`.
         """
+        from minfer_models.reply import Reply
+
         template, arguments = self.chat_template(), template_arguments or {}
         template.require_arguments(arguments, tools=bool(tools))
-        return self.generate(template.encode(self.tokenizer, messages, tools=tools, **arguments), **settings)
+        ids = template.encode(self.tokenizer, messages, tools=tools, **arguments)
+        form = template.answer_format(messages, tools, **arguments)
+        binding = (grammar, json_schema, after_thinking, constraint)
+        return Reply(*self._prepared(ids, binding, **settings), form=form)
 
     def conversation(
         self,

@@ -13,6 +13,10 @@ from minfer_models.synthetic.scripted import ScriptedBackend, answering
 TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}\n{% endfor %}>"
 TALKING = TEMPLATE[:-1] + "{% if add_generation_prompt %}[assistant]{% endif %}"
 """A template whose prompts grow by what is new."""
+THINKING = TALKING.replace(
+    "m.content", "(m.content if '<think>' not in m.content else m.content.split('</think>')[-1])"
+)
+"""One whose model thinks between markers, and which leaves earlier thinking out."""
 N_CTX = 400
 
 

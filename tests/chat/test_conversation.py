@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scripted import TALKING, backend_of, scripted, write_scripted
+from scripted import TALKING, THINKING, backend_of, scripted, write_scripted
 
 from minfer_ir.kv import KvError
 from minfer_models import LLM, load
@@ -111,15 +111,54 @@ def test_a_changed_history_is_reused_as_far_as_it_agrees(
         assert answer.usage.cached_tokens == len(agreeing)
 
 
-def test_a_template_that_rewrites_history_costs_what_it_rewrites(tmp_path: Path) -> None:
-    """As those that drop earlier thinking: an answer shows up shortened in the next prompt."""
-    short = TALKING.replace("m.content", "(m.content if m.role == 'user' else m.content.split('</think>')[-1])")
-    with scripted(write_scripted(tmp_path / "m.gguf", short), lambda p: b"<think>h</think>" + echo(p), MARKER) as llm:
+def test_thinking_is_told_apart_and_what_a_template_drops_is_computed_again(tmp_path: Path) -> None:
+    with scripted(
+        write_scripted(tmp_path / "m.gguf", THINKING), lambda p: b"<think>\nhm\n</think>\n\n" + echo(p), MARKER
+    ) as llm:
         talk = llm.conversation()
-        assert talk.send("one").text() == "<think>h</think>ONE"
+        first = talk.send("one")
+        assert [(part.kind, part.text) for part in first.parts()] == [
+            *(("reasoning", c) for c in "hm"), *(("content", c) for c in "ONE"),
+        ]  # fmt: skip
+        assert (first.answer.reasoning, first.answer.content, first.answer.calls) == ("hm", "ONE", [])
+        assert talk.messages[-1] == {"role": "assistant", "content": "ONE", "reasoning_content": "hm"}
         second = talk.send("two")
-        assert (second.text(), second.usage.cached_tokens) == ("<think>h</think>TWO", len("[user]one\n[assistant]"))
-        assert talk.messages[1] == said("<think>h</think>ONE")
+        assert second.text() == "<think>\nhm\n</think>\n\nTWO"
+        assert second.usage.cached_tokens == len("[user]one\n[assistant]"), "as far as the tokens agree"
+        left = talk.send("three")
+        assert next(part.text for part in left.parts() if part.kind == "reasoning") == "h"
+        assert talk.messages[-1] == {"role": "assistant", "content": "", "reasoning_content": "h"}
+
+
+CALLING = (
+    "{% for m in messages %}[{{ m.role }}]{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
+    '<tool_call>\n{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}\n</tool_call>'
+    "{% endfor %}{{ '\n' }}{% endfor %}{{ (tools or []) | length }}{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+
+
+def test_calls_of_tools_come_back_parsed(tmp_path: Path) -> None:
+    def answer(prompt: bytes) -> bytes:
+        if b"[tool]" in prompt:
+            return b"It is " + prompt.rpartition(b"[tool]")[2].partition(b"\n")[0]
+        return b'Let me see.\n<tool_call>\n{"name": "sum", "arguments": {"a": [1, 2]}}\n</tool_call>'
+
+    tools = [{"type": "function", "function": {"name": "sum", "parameters": {"type": "object"}}}]
+    expected = {
+        "role": "assistant", "content": "Let me see.",
+        "tool_calls": [{"type": "function", "function": {"name": "sum", "arguments": {"a": [1, 2]}}}],
+    }  # fmt: skip
+    with scripted(write_scripted(tmp_path / "m.gguf", CALLING), answer, MARKER) as llm:
+        alone = llm.chat([user("1+2?")], tools=tools)
+        assert [part.call.name for part in alone.parts() if part.call] == ["sum"]
+        assert alone.message == expected
+        talk = llm.conversation(tools=tools)
+        talk.send("1+2?").text()
+        assert talk.messages == [user("1+2?"), expected]
+        assert talk.send({"role": "tool", "content": "3"}).text() == "It is 3"
+        cut = llm.chat([user("1+2?")], tools=tools, max_tokens=30)
+        cut.text()
+        assert cut.message["content"].startswith("Let me see.<tool_call>"), "a call that is cut off stays as it is"
 
 
 class Recorder:

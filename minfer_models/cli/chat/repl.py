@@ -75,7 +75,7 @@ class Repl:
             shown.stop()
         try:
             plan_forwards(self.conversation.llm, answer.new_tokens, shown)
-            for piece in answer:
+            for piece in answer.parts() if self.screen.terminal else answer:
                 shown.stop()
                 self.screen.piece(piece)
         except KeyboardInterrupt:  # a second Ctrl-C: what has come is kept as well

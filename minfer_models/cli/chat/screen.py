@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import typer
 
+from minfer_models.chat import Piece
 from minfer_models.cli.output import plain_stdout
 from minfer_models.plain_text import harmless
 
@@ -21,17 +23,18 @@ class Screen:
         self._dimmed = False
         self._at_line_start = True
 
-    def piece(self, text: str, thinking: bool = False) -> None:
-        """One more piece of an answer."""
+    def piece(self, piece: str | Piece) -> None:
+        """One more piece of an answer: its text as it is, or a part of it."""
+        text = piece if isinstance(piece, str) else _text(piece)
         if not text:
             return
+        thinking = isinstance(piece, Piece) and piece.kind == "reasoning"
+        shown = harmless(text) if self.terminal else text
+        if self.terminal and thinking != self._dimmed:
+            shown = DIM + shown if thinking else f"{NORMAL}\n\n{shown}"
+            self._dimmed = thinking
         self._at_line_start = text.endswith("\n")
-        if self.terminal:
-            text = harmless(text)
-            if thinking != self._dimmed:
-                text = (DIM if thinking else NORMAL) + text
-                self._dimmed = thinking
-        self._out.write(text)
+        self._out.write(shown)
         self._out.flush()
 
     def end(self) -> None:
@@ -47,3 +50,9 @@ class Screen:
     def note(self, text: str) -> None:
         """A line about it."""
         typer.echo(text, err=True)
+
+
+def _text(piece: Piece) -> str:
+    if piece.call is None:
+        return piece.text
+    return f"\n[{piece.call.name}({json.dumps(piece.call.arguments, ensure_ascii=False)})]"
