@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,14 @@ def test_the_order_is_llama_cpps() -> None:
         "constraint", "logit_bias", "penalties", "dry", "top_n_sigma", "top_k", "typical",
         "top_p", "min_p", "xtc", "temperature", "mirostat", "draw", "greedy",
     ]  # fmt: skip
+
+
+def test_the_page_has_the_pipeline_and_every_setting() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "sampling.md").read_text()
+    rows = [f"| {s.name} | {', '.join(s.settings)} | {s.about} |" for s in PIPELINE]
+    assert "\n".join(rows) in page
+    settings = page.partition("## The settings")[2].partition("At equal logits")[0]
+    assert all(f"\n| {name} | " in settings for name in SamplingParams.__slots__)
 
 
 def test_every_setting_belongs_to_one_stage() -> None:
