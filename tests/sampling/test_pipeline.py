@@ -161,5 +161,19 @@ def test_what_follows_typical_looks_at_what_is_left() -> None:
     assert gone > 100
 
 
+@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 3.0])
+@pytest.mark.parametrize("spread", [0.4, 2.0])
+def test_dynamic_temperature_follows_the_entropy(spread: float, exponent: float) -> None:
+    rng = np.random.default_rng(8)
+    for width in (0.1, 1.0, 4.0):
+        row = (rng.standard_normal(9) * width).astype(np.float32)
+        params = SamplingParams(**{**OFF, "dynatemp_range": spread, "dynatemp_exponent": exponent, "top_k": 6})
+        expected = distribution(row.tolist(), Step(params, 9))
+        ids, probabilities = Sampler(params, 9).distribution(row)
+        assert dict(zip(ids.tolist(), probabilities.tolist(), strict=True)) == pytest.approx(
+            expected, rel=5e-6, abs=1e-30
+        )
+
+
 def test_truncation_comes_before_temperature() -> None:
     assert kept(temperature=100.0, top_p=0.5) == [0]
