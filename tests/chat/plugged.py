@@ -42,6 +42,11 @@ def escaping(_prompt: bytes) -> bytes:
     return b"\x1b]0;title\x07"
 
 
+def thinking(prompt: bytes) -> bytes:
+    """Thinks before it says what `echo` says."""
+    return b"<think>\nhm, so\n</think>\n\n" + echo(prompt)
+
+
 class Scripted(ScriptedBackend):
     """One that counts as a plug-in."""
 
@@ -86,7 +91,7 @@ def main() -> None:
 
     if os.isatty(0):
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # keys such as Ctrl-C reach this process
-    answers = {"echo": echo, "waiting": waiting, "escaping": escaping}[sys.argv[1]]
+    answers = {"echo": echo, "waiting": waiting, "escaping": escaping, "thinking": thinking}[sys.argv[1]]
     importlib.metadata.entry_points = entry_points(lambda: Scripted(answers, _CtrlC()))
     sys.argv = ["minfer", *sys.argv[2:]]
     run()

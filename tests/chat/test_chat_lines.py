@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from plugged import MARKER, Answers, Scripted, echo, entry_points, last
+from plugged import MARKER, Answers, Scripted, echo, entry_points, last, thinking
+from scripted import THINKING, write_scripted
 from typer.testing import CliRunner
 
 from minfer_models.cli.app import app
@@ -155,6 +156,16 @@ def test_what_is_refused_is_one_line_and_the_talk_goes_on(chat: Chat, line: str 
     refused = [text for text in chat.err.splitlines() if text.startswith("minfer: ")]
     assert len(refused) == 1
     assert refused[0].startswith(f"minfer: {message}")
+
+
+def test_thinking_is_what_the_model_wrote_where_nothing_can_be_dim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat = Chat(write_scripted(tmp_path / "thinking.gguf", THINKING), monkeypatch)
+    file = tmp_path / "talk.json"
+    assert chat(f"hello\n/save {file}\n", answers=thinking).out == "<think>\nhm, so\n</think>\n\nHELLO\n"
+    message = json.loads(file.read_text("utf-8"))["messages"][-1]
+    assert message == {"role": "assistant", "content": "HELLO", "reasoning_content": "hm, so"}
 
 
 def test_an_open_block_at_the_end_is_not_sent(chat: Chat) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from scripted import THINKING, write_scripted
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are a matter of Unix")
 
@@ -163,4 +164,13 @@ def test_control_characters_of_a_model_are_shown_not_obeyed(talking_path: Path, 
     terminal = opened(talking_path, tmp_path, "escaping")
     said(terminal, "hello\r", "␛]0;title␇")
     assert b"\x1b]0;title" not in terminal.raw
+    terminal.close()
+
+
+def test_thinking_is_dim(tmp_path: Path) -> None:
+    terminal = opened(write_scripted(tmp_path / "thinking.gguf", THINKING), tmp_path, "thinking")
+    said(terminal, "hello\r", "hm, so\n\nHELLO")
+    assert b"\x1b[2mhm, so\x1b[0m\r\n\r\nHELLO\r\n" in terminal.raw
+    terminal.type("\x04")
+    assert terminal.ended() == 0
     terminal.close()
