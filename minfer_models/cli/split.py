@@ -15,7 +15,9 @@ UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
 def split(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="A GGUF file, or the first shard of a split one.")],
+    source: Annotated[
+        str, typer.Argument(metavar="IN", help="A path, owner/repo:TAG, or demo; of a split file the first shard.")
+    ],
     prefix: Annotated[
         Path, typer.Argument(metavar="OUT_PREFIX", help="Shards are named OUT_PREFIX-00001-of-0000N.gguf.")
     ],
@@ -37,14 +39,16 @@ def split(
     if max_size is None and max_tensors is None:
         raise typer.BadParameter("say how to cut: --max-size or --max-tensors")
     most = None if max_size is None else parse_size(max_size)
-    from minfer_models.cli.loading import file_bytes
+    from minfer_models.cli.loading import file_bytes, located
     from minfer_models.cli.progress import progress
     from minfer_models.gguf import SplitRule, split_gguf
+    from minfer_models.settings import Settings
 
+    path = located(source, Settings.from_env())
     rule = SplitRule(most, max_tensors, metadata_alone=no_tensor_first_split)
     with progress() as shown:
-        hear = bytes_shown(shown, f"splitting {source.name}", file_bytes(source))
-        paths = split_gguf(source, prefix, rule, overwrite=force, hear=hear)
+        hear = bytes_shown(shown, f"splitting {path.name}", file_bytes(path))
+        paths = split_gguf(path, prefix, rule, overwrite=force, hear=hear)
     say_written(paths)
 
 
