@@ -24,7 +24,8 @@ FinishReason = Literal["stop", "length", "interrupted"]
 class Usage:
     """Token counts and seconds of one generation. Prefill ends with the first token chosen.
 
-    `cached_tokens` of the prompt were there already and weren't computed again.
+    `cached_tokens` of the prompt were there already, `prefilled_tokens` were computed: all others, unless it was
+    interrupted before.
     """
 
     prompt_tokens: int
@@ -32,11 +33,7 @@ class Usage:
     prefill_seconds: float
     decode_seconds: float
     cached_tokens: int = 0
-
-    @property
-    def prefilled_tokens(self) -> int:
-        """Tokens of the prompt that were computed."""
-        return self.prompt_tokens - self.cached_tokens
+    prefilled_tokens: int = 0
 
     @property
     def prefill_rate(self) -> float:
@@ -93,7 +90,7 @@ class Generation:
         self.seed = sampler.seed
         self.token_ids: list[int] = []
         self.finish_reason: FinishReason | None = None
-        self._cached = 0
+        self._cached = self._prefilled = 0
         self._prefill_seconds = 0.0
         self._decode_seconds = 0.0
         self._started = self._stopping = False
@@ -107,7 +104,7 @@ class Generation:
     def usage(self) -> Usage:
         """Counts and times so far."""
         counts = len(self._prompt), len(self.token_ids)
-        return Usage(*counts, self._prefill_seconds, self._decode_seconds, self._cached)
+        return Usage(*counts, self._prefill_seconds, self._decode_seconds, self._cached, self._prefilled)
 
     @property
     def complete(self) -> bool | None:
@@ -187,7 +184,12 @@ class Generation:
             if self._stopping:
                 return None
             sequence.feed(new[at : at + chunk], "none")
-        return None if self._stopping else self._choose(sequence, new[last:])
+            self._prefilled = at + chunk
+        if self._stopping:
+            return None
+        token_id = self._choose(sequence, new[last:])
+        self._prefilled = len(new)
+        return token_id
 
     def _choose(self, sequence: TokenSequence, token_ids: list[int]) -> int:
         """Feed tokens and choose the next; SamplingError says the likely cause when the logits aren't finite."""

@@ -243,6 +243,7 @@ def test_an_answer_stopped_before_its_first_token_was_never_asked_for(talking_pa
         backend.rows = _Stopping(answer, 2)
         assert (answer.text(), answer.finish_reason, answer.token_ids) == ("", "interrupted", [])
         assert (talk.talk is before, backend.rows) == (True, [16, 16])
+        assert (answer.usage.cached_tokens, answer.usage.prefilled_tokens) == (28, 32)
         again = talk.send("y" * 60)
         assert again.text() == "Y" * 60
         assert again.usage.cached_tokens == len("[user]hello\n[assistant]HELLO") + 32, "both chunks are still there"
