@@ -57,6 +57,10 @@ class Tokenizer:
 
     Plain text never becomes a special token (control, user-defined, unknown): those come only from text that the
     caller marks as trusted. docs/tokenizers.md says which texts decoding does not return exactly.
+
+    n_vocab: ids of the vocabulary. decodable: one past the last that stands for text; gaps: unused ones below it.
+    bos, eos: None where the model has none. eog: every id that ends a turn or a text. add_bos, add_eos: what the file
+    asks for. pre: the name of the pre-tokenizer, None for SentencePiece.
     """
 
     def __init__(self, model: TextModel, meta: Mapping[str, object]) -> None:
@@ -67,6 +71,7 @@ class Tokenizer:
         self.pre = model.pre
         self.n_vocab = len(vocab.tokens)
         self.decodable = vocab.decodable()
+        self.gaps = vocab.gaps()
         self.bos = token_id(meta, "bos", self.n_vocab)
         self.eos = token_id(meta, "eos", self.n_vocab)
         self.eog: frozenset[int] = vocab.end_ids() | _named_ends(meta, self.n_vocab)

@@ -114,6 +114,13 @@ class Vocab:
         """One past the last id that stands for text: padded vocabularies end in unused ids."""
         return len(self.types.rstrip(bytes([TokenType.UNUSED])))
 
+    def gaps(self) -> tuple[int, ...]:
+        """Unused ids below `decodable`."""
+        unused = bytes([TokenType.UNUSED])
+        if unused not in self.types[: self.decodable()]:
+            return ()
+        return tuple(i for i in range(self.decodable()) if self.types[i] == TokenType.UNUSED)
+
 
 def token_id(meta: Mapping[str, object], role: str, n_vocab: int) -> int | None:
     """`tokenizer.ggml.<role>_token_id`, or None when absent. Raises TokenizerError when it is no id."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import unicodedata
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tokenizers
 from hypothesis import example, given, settings
-from text_samples import TEXT, gguf_metadata, read_json, smollm_components
+from text_samples import TEXT, gguf_metadata, smollm_components
 
 from minfer_models.tokenizer import Tokenizer, TokenizerError
 from minfer_models.tokenizer.pretokenizers import PRE_TOKENIZERS
@@ -109,55 +107,6 @@ def test_names_for_the_same_pre_tokenizer(toy_meta: dict[str, Any], alias: str, 
     toy = Tokenizer.from_metadata({**toy_meta, "tokenizer.ggml.pre": alias})
     assert toy.pre == alias
     assert PRE_TOKENIZERS[alias] is PRE_TOKENIZERS[name]
-
-
-def hf_tokenizers(folder: Path) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
-    """tokenizer.json as it is, and without its added tokens."""
-    whole = read_json(folder / "tokenizer.json")
-    plain: dict[str, Any] = {**whole, "added_tokens": [], "post_processor": None}
-    return tokenizers.Tokenizer.from_str(json.dumps(whole)), tokenizers.Tokenizer.from_str(json.dumps(plain))
-
-
-@pytest.fixture(scope="module")
-def hf_qwen(qwen3_tokenizer: Path) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
-    return hf_tokenizers(qwen3_tokenizer)
-
-
-@pytest.fixture(scope="module")
-def hf_llama(llama3_1_tokenizer: Path) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
-    return hf_tokenizers(llama3_1_tokenizer)
-
-
-def assert_same_ids(
-    ours: Tokenizer, hf: tuple[tokenizers.Tokenizer, tokenizers.Tokenizer], text: str, decoded: str
-) -> None:
-    whole, plain = hf
-    assert ours.encode(text, special=True) == whole.encode(text, add_special_tokens=False).ids
-    assert ours.encode(text) == plain.encode(text, add_special_tokens=False).ids
-    assert ours.decode(ours.encode(text)) == decoded
-    assert ours.decode(ours.encode(text, special=True)) == decoded
-
-
-@settings(max_examples=150, deadline=None)
-@given(text=TEXT)
-@example("\u1100\u1161 e\u0301")
-@example("a'Should,a'shall,a'They,a'REst,a'Very,a'Man,a'LLama,a'Down")
-@example("'ſ 'K")
-@example("<|im_start|><|im_end|>\n<think></think>")
-def test_qwen_ids_are_those_of_tokenizer_json(
-    qwen: Tokenizer, hf_qwen: tuple[tokenizers.Tokenizer, tokenizers.Tokenizer], text: str
-) -> None:
-    assert_same_ids(qwen, hf_qwen, text, unicodedata.normalize("NFC", text))
-
-
-@settings(max_examples=150, deadline=None)
-@given(text=TEXT)
-@example("a'Should,a'shall,a'They,a'REst,a'Very,a'Man,a'LLama,a'Down")
-@example("<|eot_id|><|reserved_special_token_2|>00")
-def test_llama_ids_are_those_of_tokenizer_json(
-    llama: Tokenizer, hf_llama: tuple[tokenizers.Tokenizer, tokenizers.Tokenizer], text: str
-) -> None:
-    assert_same_ids(llama, hf_llama, text, text)
 
 
 @pytest.fixture(scope="module", params=["smollm", "gpt-2"])

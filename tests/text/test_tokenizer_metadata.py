@@ -65,6 +65,9 @@ def test_another_tokenizer_model_is_refused(toy_meta: dict[str, Any], model: obj
         ("eos_token_id", -1, "eos_token_id is -1"),
         ("eot_token_id", "x", "eot_token_id is 'x'"),
         ("eom_token_id", True, "eom_token_id is True"),
+        ("eos_token_ids", [1, 265], r"eos_token_ids\[1\] is 265.*265 tokens"),
+        ("eos_token_ids", [True], r"eos_token_ids\[0\] is True"),
+        ("eot_token_ids", "x", "eot_token_ids is a str, not an array of ids"),
         ("add_bos_token", 1, "add_bos_token is 1"),
     ],
 )
@@ -81,6 +84,19 @@ def test_without_types_all_tokens_are_text_but_for_known_ends(toy_meta: dict[str
     toy = Tokenizer.from_metadata(toy_meta)
     assert toy.encode("<s></s>", special=True)[-1:] == [259]
     assert 258 not in toy.encode("<s>", special=True)
+
+
+def test_merges_cannot_make_a_long_special_token(toy_meta: dict[str, Any]) -> None:
+    long = "ab" * 200
+    parts = {
+        "tokens": [long[:100], long[100:], long],
+        "token_type": [1, 1, 3],
+        "merges": [f"{long[:100]} {long[100:]}"],
+    }
+    changed = {f"tokenizer.ggml.{key}": [*toy_meta[f"tokenizer.ggml.{key}"], *more] for key, more in parts.items()}
+    toy = Tokenizer.from_metadata({**toy_meta, **changed})
+    assert toy.special_id(long) == 267
+    assert 267 not in toy.encode(long)
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.uint32, np.int64])
@@ -142,6 +158,53 @@ def test_bos_comes_from_the_config_or_the_post_processor(stated: bool | None, in
         files["post_processor"] = {"type": "Sequence", "processors": [{"type": "ByteLevel"}, step]}
     expected = in_template if stated is None else stated
     assert metadata_from_hf(files, config, "gpt-2")["tokenizer.ggml.add_bos_token"] is expected
+
+
+@pytest.mark.parametrize("condition", ["lstrip", "rstrip", "single_word"])
+def test_an_added_token_with_conditions_is_refused(condition: str) -> None:
+    files, config = hf_files()
+    files["added_tokens"][1][condition] = True
+    with pytest.raises(TokenizerError, match=f"'<think>' has {condition}, which a GGUF file cannot say"):
+        metadata_from_hf(files, config, "gpt-2")
+
+
+def scored_files() -> tuple[dict[str, Any], dict[str, Any]]:
+    texts = ["<unk>", "<s>", *(f"<0x{byte:02X}>" for byte in range(256)), "ab", "abb", "a", "b"]
+    model = {"type": "BPE", "byte_fallback": True, "unk_token": "<unk>", "merges": [["a", "b"], "ab b", ["a", "bb"]]}
+    added = [{"id": i, "content": text, "special": True} for i, text in enumerate(texts[:2])]
+    files = {"model": {**model, "vocab": {text: i for i, text in enumerate(texts)}}, "added_tokens": added}
+    return files, {"bos_token": "<s>", "unk_token": "<unk>"}
+
+
+def test_a_bpe_with_byte_fallback_becomes_scored_pieces() -> None:
+    files, config = scored_files()
+    meta = metadata_from_hf(files, config, "default", n_vocab=264)
+    assert meta["tokenizer.ggml.model"] == "llama"
+    assert meta["tokenizer.ggml.scores"] == [0.0] * 259 + [-1.0] + [0.0] * 4
+    assert meta["tokenizer.ggml.token_type"] == [2, 3, *[6] * 256, 1, 1, 1, 1, 5, 5]
+    assert meta["tokenizer.ggml.unknown_token_id"] == 0
+    assert "tokenizer.ggml.merges" not in meta
+    assert Tokenizer.from_metadata(meta).encode("abb\n") == [259, 2 + 10]
+
+
+@pytest.mark.parametrize(
+    ("part", "step", "prefix"),
+    [
+        ("normalizer", {"type": "Prepend", "prepend": "\u2581"}, True),
+        ("normalizer", {"type": "Replace", "content": "\u2581"}, False),
+        ("pre_tokenizer", {"type": "Metaspace", "prepend_scheme": "first"}, True),
+        ("pre_tokenizer", {"type": "Metaspace", "prepend_scheme": "never"}, False),
+        ("pre_tokenizer", None, False),
+    ],
+)
+@pytest.mark.parametrize("in_sequence", [False, True])
+def test_a_space_goes_before_a_text_where_the_file_puts_one(
+    part: str, step: dict[str, Any] | None, prefix: bool, in_sequence: bool
+) -> None:
+    files, config = scored_files()
+    steps = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers"}[part]
+    files[part] = {"type": "Sequence", steps: [{"type": "x"}, step]} if in_sequence and step else step
+    assert metadata_from_hf(files, config, "default")["tokenizer.ggml.add_space_prefix"] is prefix
 
 
 def test_hugging_face_files_that_do_not_convert_are_refused() -> None:

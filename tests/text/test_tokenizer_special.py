@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from text_samples import TEXT, toy_metadata
 
 from minfer_models.tokenizer import Tokenizer, TokenizerError
+from minfer_models.tokenizer.bytelevel import BYTE_TO_CHAR
 
 BOS, EOS, MARK_X, MARK_T, HEX_F0, PAD = 258, 259, 260, 261, 262, 263
 
@@ -75,6 +76,29 @@ def test_pieces_keep_the_text_and_only_trusted_ones_give_markers(pieces: list[tu
     assert [i for i in ids if BOS <= i <= MARK_T] == expected
 
 
+def with_runs_of_spaces() -> Tokenizer:
+    meta = toy_metadata()
+    meta["tokenizer.ggml.tokens"] += ["  ", "    ", "\n\n"]
+    meta["tokenizer.ggml.token_type"] += [4, 4, 4]
+    return Tokenizer.from_metadata(meta)
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_user_defined_runs_of_white_space_are_matched_whole_also_in_plain_text(special: bool) -> None:
+    tokenizer = with_runs_of_spaces()
+    two, four, lines = 265, 266, 267
+    space, a = ord_of(" "), ord_of("a")
+    assert tokenizer.encode("a       a\n\n", special=special) == [a, four, two, space, a, lines]
+    assert tokenizer.encode_segments([("a ", True), (" a", special)]) == [a, two, a]
+    assert tokenizer.decode(tokenizer.encode(" a  \n\n\n", special=special)) == " a  \n\n\n"
+    assert tokenizer.special_id("  ") is None
+
+
+def ord_of(char: str) -> int:
+    """The id of a byte in the toy vocabulary."""
+    return list(BYTE_TO_CHAR).index(ord(char))
+
+
 def test_bos_is_added_on_request_and_once(toy: Tokenizer, caplog: pytest.LogCaptureFixture) -> None:
     plain = toy.encode("abc")
     assert toy.encode("abc", add_bos=True) == [BOS, *plain]
@@ -122,6 +146,12 @@ def test_named_end_ids_count_whatever_their_text(toy_meta: dict[str, Any]) -> No
     assert Tokenizer.from_metadata(toy_meta).eog == {EOS}
 
 
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_ends_may_be_listed(toy_meta: dict[str, Any], kind: Any) -> None:
+    listed = {"tokenizer.ggml.eos_token_ids": kind([261, 97]), "tokenizer.ggml.eot_token_ids": kind([258])}
+    assert Tokenizer.from_metadata({**toy_meta, **listed}).eog == {EOS, 261, 97, 258}
+
+
 @pytest.mark.parametrize(("merges", "is_end"), [(["a b"], True), (["< /", "</ s", "</s >"], False)])
 def test_an_end_name_typed_as_text_ends_unless_merges_make_it(
     toy_meta: dict[str, Any], merges: list[str], is_end: bool
@@ -150,6 +180,8 @@ def test_unused_ids_between_others_are_masked_too(toy_meta: dict[str, Any]) -> N
     types[BOS + 2] = 5
     toy = Tokenizer.from_metadata({**toy_meta, "tokenizer.ggml.token_type": types})
     assert np.flatnonzero(~toy.decodable_mask(265)).tolist() == [BOS + 2, PAD, PAD + 1]
+    assert (toy.gaps, toy.decodable) == ((BOS + 2,), PAD)
+    assert Tokenizer.from_metadata(toy_metadata()).gaps == ()
     assert toy.encode("<s>x", special=True) == [BOS, *toy.encode("x")]
 
 
