@@ -15,6 +15,7 @@ from random_texts import random_texts
 from text_samples import read_json, smollm_components
 
 from minfer_models.tokenizer import Tokenizer
+from minfer_models.tokenizer.pretokenizers import PRE_TOKENIZERS
 
 COUNT = 10_000
 CASES = [
@@ -63,6 +64,14 @@ def test_ids_are_those_of_tokenizer_json(
     marked = [text for text in texts if any(mark in text for mark in MARKERS[name])]
     assert_same_ids(ours, whole_files[name], marked, special=True)
     assert len(marked) > COUNT // 10
+
+
+@pytest.mark.parametrize(("name", "pre"), [("qwen", "qwen2"), ("llama", "llama-bpe")])
+def test_pieces_are_those_of_tokenizer_json(whole_files: dict[str, tokenizers.Tokenizer], name: str, pre: str) -> None:
+    """Also where no merge would show where the text was cut."""
+    ours, theirs = PRE_TOKENIZERS[pre].build(), whole_files[name].pre_tokenizer
+    for text in ["'ſa 'Sa", *random_texts(2000, seed=13)]:
+        assert ours.pre_tokenize_str(text) == theirs.pre_tokenize_str(text), repr(text)
 
 
 def test_ids_of_smollm2_are_those_of_its_components(smol: Tokenizer, smol_meta: dict[str, Any]) -> None:
