@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -89,7 +91,10 @@ class LLM:
     def sampler(
         self, params: SamplingParams, prompt: Sequence[int] = (), constraint: Constraint | None = None
     ) -> Sampler:
-        """What chooses this model's tokens behind `prompt`."""
+        """What chooses this model's tokens behind `prompt`; never an id that stands for no text."""
+        if self.tokenizer.gaps:
+            barred = dict.fromkeys(self.tokenizer.gaps, -math.inf)
+            params = replace(params, logit_bias={**params.logit_bias, **barred})
         return Sampler(
             params,
             self.engine.model.config.n_vocab,

@@ -79,6 +79,20 @@ def test_a_model_that_wants_a_padded_id_says_something_else(tmp_path: Path) -> N
             assert max(generation.token_ids) < llm.tokenizer.decodable == 258
 
 
+@pytest.mark.parametrize("settings", [{}, {"temperature": 1.0, "seed": 3}, {"logit_bias": {ord("b"): 50.0}}])
+def test_an_unused_id_between_others_is_never_said(tmp_path: Path, settings: dict[str, object]) -> None:
+    vocabulary = byte_vocabulary()
+    vocabulary["tokenizer.ggml.token_type"][ord("b")] = 5
+    path = tmp_path / "gap.gguf"
+    write_model(path, SyntheticModel(weights="F32", vocabulary=vocabulary, n_ctx_train=128))
+    with load(path, backends=[ScriptedBackend(lambda history: ord("b"))]) as llm:
+        assert llm.tokenizer.gaps == (ord("b"),)
+        generation = llm.generate("a", max_tokens=8, **settings)  # type: ignore[arg-type]
+        generation.text()
+        assert generation.token_ids
+        assert ord("b") not in generation.token_ids
+
+
 @pytest.mark.parametrize("named", ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"])
 def test_generation_stops_at_an_end_that_the_metadata_does_not_name(tmp_path: Path, named: str) -> None:
     """The file names <|endoftext|> only; the model ends its turn with <|im_end|>."""
