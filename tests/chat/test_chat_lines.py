@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import re
+import signal
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -171,6 +173,31 @@ def test_thinking_is_what_the_model_wrote_where_nothing_can_be_dim(
 def test_an_open_block_at_the_end_is_not_sent(chat: Chat) -> None:
     assert (chat('hello\n"""half\na message\n').code, chat.out) == (1, "HELLO\n")
     assert chat.err == 'minfer: stdin ends inside the block that """ opened in line 2\n'
+
+
+@pytest.mark.parametrize(
+    ("presses", "out", "remark"),
+    [
+        ([3], "HEL\n", "what has come stays"),
+        ([1], "H\n", "what has come stays"),
+        ([2, 2], "H\n", "what has come stays"),  # the second one doesn't wait for the token
+        ([1, 1], "", "nothing had come, so the message is taken back"),
+    ],
+)
+def test_ctrl_c_in_a_pipe_ends_the_run(chat: Chat, presses: list[int], out: str, remark: str) -> None:
+    """Pressed in the forwards of these numbers."""
+    forwards = count(1)
+
+    def answer(prompt: bytes) -> bytes:
+        number = next(forwards)
+        for _ in range(presses.count(number)):
+            signal.raise_signal(signal.SIGINT)
+        return echo(prompt)
+
+    before = signal.getsignal(signal.SIGINT)
+    assert (chat("hello\nnever\n", answers=answer).code, chat.out) == (130, out)
+    assert chat.err == f"[interrupted: {remark}]\n"
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_options_reach_the_conversation(chat: Chat) -> None:
