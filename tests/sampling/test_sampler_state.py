@@ -106,8 +106,8 @@ def test_mirostat_estimates_from_a_hundred_tokens_whatever_top_k_is() -> None:
     for top_k in (0, 5, 40):
         row = np.sort(rng.standard_normal(600).astype(np.float32) * 2) * rng.uniform(0.5, 1.5)
         row = row.astype(np.float32)
-        sampler = Sampler(SamplingParams(temperature=1, mirostat=1, mirostat_tau=2.5, top_k=top_k, seed=1), 600)
-        expected = distribution(row.tolist(), Step(sampler.params, 600, mu=5.0))
+        sampler = Sampler(SamplingParams(temperature=1, mirostat=1, mirostat_tau=5.0, top_k=top_k, seed=1), 600)
+        expected = distribution(row.tolist(), Step(sampler.params, 600, mu=10.0))
         assert sampler.distribution(row)[0].tolist() == sorted(expected)
 
 
