@@ -26,6 +26,14 @@ class TensorFormat:
     format: Format
 
 
+def vocabulary_rows(file: GGUFFile) -> int:
+    """Rows of the token embedding, one for every id; raises GGUFError when it is missing or no matrix."""
+    info = file.tensor("token_embd.weight")
+    if len(info.shape) != 2:
+        raise GGUFError(f"has the shape {info.shape}, which is no matrix", path=info.path, tensor=info.name)
+    return info.shape[0]
+
+
 def check_tensors(file: GGUFFile, specs: Iterable[TensorSpec]) -> Mapping[str, TensorFormat]:
     """Formats of the model's tensors, by name, of those that are there.
 

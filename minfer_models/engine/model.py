@@ -12,7 +12,7 @@ from minfer_ir.graph import Graph
 from minfer_ir.params import GraphParams
 from minfer_models.arch import Architecture, architecture_of
 from minfer_models.arch.config import ModelConfig, read_config
-from minfer_models.arch.tensors import TensorFormat, check_tensors
+from minfer_models.arch.tensors import TensorFormat, check_tensors, vocabulary_rows
 from minfer_models.gguf import GGUFFile, check_finite, check_rows, open_gguf
 
 
@@ -39,8 +39,7 @@ class Model:
     def of(cls, file: GGUFFile) -> Self:
         """The model in an opened file, its metadata and tensor shapes checked; raises GGUFError as `open`."""
         architecture = architecture_of(file.metadata)
-        n_vocab = file.tensor("token_embd.weight").shape[0]
-        config = read_config(file.metadata, architecture.name, n_vocab)
+        config = read_config(file.metadata, architecture.name, vocabulary_rows(file))
         return cls(file, architecture, config, check_tensors(file, architecture.tensors(config)))
 
     def check_vocabulary(self, n_tokens: int) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from minfer_ir.formats import format_named
 from minfer_models.arch import architecture_of
 from minfer_models.arch.config import read_config
+from minfer_models.arch.tensors import vocabulary_rows
 from minfer_models.gguf import GGUFError, GGUFFile, TypedValue, open_gguf, write_gguf
 from minfer_models.gguf.constants import GGUFValueType
 from minfer_models.gguf.hearing import HeardBytes, heard
@@ -38,7 +39,7 @@ def reencode(
     """
     with open_gguf(source) as file:
         name = architecture_of(file.metadata).name
-        n_blocks = read_config(file.metadata, name, file.tensor("token_embd.weight").shape[0]).n_blocks
+        n_blocks = read_config(file.metadata, name, vocabulary_rows(file)).n_blocks
         conversions = [_conversion(file, tensor, type_name, n_blocks) for tensor in file.tensors]
         with ConvertedTensors(file, conversions, usable_cpus()) as converted:
             tensors = converted.sources()

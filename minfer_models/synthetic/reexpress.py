@@ -11,6 +11,7 @@ import numpy as np
 from minfer_ir.formats.base import Bytes
 from minfer_models.arch import architecture_of
 from minfer_models.arch.config import ModelConfig, read_config
+from minfer_models.arch.tensors import vocabulary_rows
 from minfer_models.gguf import (
     GGUFError,
     GGUFFile,
@@ -41,7 +42,7 @@ def llama_as_qwen2(source: str | os.PathLike[str], target: str | os.PathLike[str
         arch = architecture_of(file.metadata)
         if arch.name != "llama":
             raise file.metadata.error("general.architecture", f"is {arch.name!r}, expected 'llama'")
-        config = read_config(file.metadata, "llama", file.tensor("token_embd.weight").shape[0])
+        config = read_config(file.metadata, "llama", vocabulary_rows(file))
         if config.rope_dims != config.head_dim:
             raise file.metadata.error("llama.rope.dimension_count", f"is {config.rope_dims}, expected whole heads")
         return write_gguf(target, _metadata(file), _tensors(file, config))[0]

@@ -86,6 +86,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
         r"blk\.3\.ffn_up\.weight.*missing; expected shape \[512, 256\]",
     ),
     "a missing bias": (drop_tensor("blk.4.attn_k.bias"), r"blk\.4\.attn_k\.bias.*missing; expected shape \[64\]"),
+    "an embedding of one number": (reshape("token_embd.weight", ()), r"token_embd\.weight.*\(\), which is no matrix"),
     "no embedding": (drop_tensor("token_embd.weight"), r"token_embd\.weight.*missing"),
     "two billion blocks": (put("qwen2.block_count", 2**31 - 1), r"blk\.5\.attn_norm\.weight.*missing"),
     "a block too many": (put("qwen2.block_count", 4), r"blk\.4\..*isn't a tensor that this architecture uses"),

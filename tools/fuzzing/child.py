@@ -39,6 +39,7 @@ def depth_of(case: Case, load_every: int) -> Depth:
     return Depth(
         compared=n % 12 == 3,
         weights=n % 8 == 0 and not case.hole,
+        written=n % 64 == 5 and not case.hole,
         text=n % 8 == 1,
         template=case.template or n % 16 == 1,
         summary=n % load_every == 3 and not case.hole,

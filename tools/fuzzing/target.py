@@ -1,7 +1,8 @@
 """What is asked of every file: our error, in one printable line of bounded length, or a good load.
 
 A file goes as far as it gets: opened strictly and for listing, its metadata read, the model checked, tokenizer and
-template made and used, the weights looked over; and for some, looked at as `minfer inspect` does, or loaded and run.
+template made and used, the weights looked over; and for some, looked at as `minfer inspect` does, quantized into
+another file, or loaded and run.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from minfer_models.chat import ChatTemplate, ChatTemplateError
 from minfer_models.engine import EngineOptions, Model
 from minfer_models.engine.options import EngineError
 from minfer_models.gguf import GGUFError, GGUFFile, check_finite, open_gguf
+from minfer_models.gguf.quantize.options import QuantizeOptions
+from minfer_models.gguf.quantize.quantize import write_quantized
 from minfer_models.inspect import summarize
 from minfer_models.llm import load
 from minfer_models.sampling import SamplingError
@@ -39,6 +42,7 @@ class Depth:
 
     compared: bool = False
     weights: bool = False
+    written: bool = False
     text: bool = False
     template: bool = False
     summary: bool = False
@@ -56,6 +60,8 @@ def exercise(path: Path, depth: Depth) -> str:
         with file:
             _check_file(file, depth)
             outcome = _used(file, depth)
+            if depth.written:
+                _write(file)
         if outcome == "good" and depth.forward and not refused(lambda: _run(path)):
             outcome = "ran"
         if not depth.compared:
@@ -161,6 +167,17 @@ def _use_template(file: GGUFFile, made: list[Tokenizer]) -> None:
     text.encode("utf-8", "surrogatepass")
     for tokenizer in made:
         template.encode(tokenizer, MESSAGES)
+
+
+def _write(file: GGUFFile) -> None:
+    """Quantized, or refused with nothing left behind; what was written opens."""
+    target = file.path.with_name("written.gguf")
+    target.unlink(missing_ok=True)
+    options = QuantizeOptions.parse("Q4_0", allow_requantize=True)
+    if refused(lambda: write_quantized(file, target, options, threads=1)) is None:
+        open_gguf(target).close()
+    elif target.exists():
+        raise FindingError("a file was left behind by a refusal")
 
 
 def _run(path: Path) -> None:
