@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -47,7 +48,7 @@ def main() -> None:
     """Fuzz until the time is up or something is found; atheris ends the process."""
     seeds, seconds, random_seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     try:
-        import atheris
+        atheris: Any = import_module("atheris")
     except ImportError:
         raise SystemExit("fuzz: atheris is not installed; on Linux: pip install -e '.[fuzz]'") from None
     with atheris.instrument_imports(include=["minfer_models.gguf", "minfer_models.tokenizer", "minfer_models.chat",
