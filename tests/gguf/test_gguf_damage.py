@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,9 @@ import pytest
 from gguf import GGMLQuantizationType
 
 from minfer_models.gguf import array_source, write_gguf
+
+HERE = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+"""A script's own folder comes first on its path: without this it would import what is installed, not this tree."""
 
 
 def damage(tmp_path: Path, stride: int) -> dict[str, int]:
@@ -33,7 +37,7 @@ def damage(tmp_path: Path, stride: int) -> dict[str, int]:
     ]
     (path,) = write_gguf(tmp_path / "good.gguf", metadata, tensors)
     child = [sys.executable, str(Path(__file__).with_name("mutate_child.py")), str(path), str(tmp_path), str(stride)]
-    done = subprocess.run(child, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(child, capture_output=True, text=True, timeout=300, check=False, env=HERE)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 from hostile_files import Hostile, all_hostile
 
+HERE = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+"""A script's own folder comes first on its path: without this it would import what is installed, not this tree."""
 HOSTILE = all_hostile()
 MAX_BYTES = 64 << 20
 # Measured: 80 to 210.
@@ -29,7 +32,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
             file.write(HOSTILE[name].content)
             file.truncate(HOSTILE[name].size)
     child = [sys.executable, str(Path(__file__).with_name("open_child.py")), *map(str, paths.values())]
-    done = subprocess.run(child, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(child, capture_output=True, text=True, timeout=120, check=False, env=HERE)
     assert done.returncode == 0, done.stderr
     by_path = {line["path"]: line for line in map(json.loads, done.stdout.splitlines())}
     return {name: by_path[str(path)] for name, path in paths.items()}
@@ -67,7 +70,7 @@ def test_the_bound_sees_allocation(tmp_path: Path) -> None:
     path = tmp_path / "real.gguf"
     path.write_bytes(build([array("k", U8, 3 << 20, b"\1" * (3 << 20))]))
     child = [sys.executable, str(Path(__file__).with_name("open_child.py")), str(path)]
-    line = json.loads(subprocess.run(child, capture_output=True, text=True, timeout=120, check=True).stdout)
+    line = json.loads(subprocess.run(child, capture_output=True, text=True, timeout=120, check=True, env=HERE).stdout)
     assert line["error"] is None
     assert line["peak"] >= 3 << 20
 
