@@ -45,11 +45,14 @@ def fit_affine(
     scale = np.float32(1) / cut_factor
     q = _cut(groups, cut_low, cut_factor, largest)
     best = _affine_error(groups, weights, q, scale, low, absolute)
+    weighted, product = np.empty_like(groups), np.empty_like(groups)
     for quants in tries:
         factor = np.float32(quants) / (high - low)
         q = _cut(groups, low, factor, largest)
-        weighted = weights * q
-        sum_q, sum_qq, sum_qx = column_sums(weighted), column_sums(weighted * q), column_sums(weighted * groups)
+        np.multiply(weights, q, out=weighted)
+        sum_q = column_sums(weighted)
+        sum_qq = column_sums(np.multiply(weighted, q, out=product))
+        sum_qx = column_sums(np.multiply(weighted, groups, out=product))
         determinant = sum_w * sum_qq - sum_q * sum_q
         slope = (sum_w * sum_qx - sum_x * sum_q) / determinant
         start = (sum_qq * sum_x - sum_q * sum_qx) / determinant
@@ -96,23 +99,39 @@ def fit_by_descent(groups: Floats, lowest: int) -> tuple[Floats, Floats]:
     """
     peak, zero = _peaks(groups)
     weights = groups * groups
-    weighted = weights * groups
     levels = _levels(groups, np.float32(lowest) / peak, lowest)
     sum_lx, sum_ll = _moments(groups, weights, levels)
+    moving = np.arange(groups.shape[1], dtype=np.intp)
     for _ in range(_DESCENTS):
-        before = levels.copy()
-        for x, w, wx, level in zip(groups, weights, weighted, levels, strict=True):
-            other_lx, other_ll = sum_lx - wx * level, sum_ll - w * level * level
-            moved = np.clip(round_as_ggml(x * other_ll / other_lx), lowest, -lowest - 1)
-            moved_lx, moved_ll = other_lx + wx * moved, other_ll + w * moved * moved
-            better = (other_lx > 0) & (moved != level) & (moved_ll > 0)
-            better &= moved_lx * moved_lx * sum_ll > sum_lx * sum_lx * moved_ll
-            np.copyto(level, moved, where=better)
-            np.copyto(sum_lx, moved_lx, where=better)
-            np.copyto(sum_ll, moved_ll, where=better)
-        if np.array_equal(before, levels):
+        state = (levels[:, moving], sum_lx[moving], sum_ll[moving])
+        moved = _descend(groups[:, moving], weights[:, moving], *state, lowest)
+        levels[:, moving], sum_lx[moving], sum_ll[moving] = state
+        moving = moving[moved]  # a group that stood still has arrived
+        if not len(moving):
             break
     return np.where(zero, _ZERO, _quotient(sum_lx, sum_ll)), np.where(zero, np.float32(lowest), levels)
+
+
+def _descend(
+    groups: Floats, weights: Floats, levels: Floats, sum_lx: Floats, sum_ll: Floats, lowest: int
+) -> NDArray[np.bool_]:
+    """One round over the elements, in place; says which groups changed."""
+    changed = np.zeros(groups.shape[1], np.bool_)
+    weighted = weights * groups
+    for x, w, wx, level in zip(groups, weights, weighted, levels, strict=True):
+        other_lx, other_ll = sum_lx - wx * level, sum_ll - w * level * level
+        moved = round_as_ggml(x * other_ll / other_lx)
+        np.minimum(np.maximum(moved, np.float32(lowest), out=moved), np.float32(-lowest - 1), out=moved)
+        differs = (other_lx > 0) & (moved != level)
+        if not differs.any():
+            continue
+        moved_lx, moved_ll = other_lx + wx * moved, other_ll + w * moved * moved
+        better = differs & (moved_ll > 0) & (moved_lx * moved_lx * sum_ll > sum_lx * sum_lx * moved_ll)
+        np.copyto(level, moved, where=better)
+        np.copyto(sum_lx, moved_lx, where=better)
+        np.copyto(sum_ll, moved_ll, where=better)
+        changed |= better
+    return changed
 
 
 def fit_table(groups: Floats, first: float, tries: Iterable[float], to_level: Callable[[Floats], Floats]) -> Floats:
@@ -148,8 +167,10 @@ def bounded(values: Floats) -> tuple[Floats, Floats]:
 
 
 def column_sums(values: Floats) -> Floats:
-    """Sums of the columns of `[size, n]`, each from its first element to its last."""
-    total = values[0].copy()
+    """Sums of the columns of `[size, n]`, contiguous, each from its first element to its last."""
+    if values.shape[1] > 1:
+        return np.add.reduce(values, axis=0)  # row is added to row
+    total = values[0].copy()  # a lone column would be summed in pairs
     for row in values[1:]:
         total += row
     return total
@@ -172,20 +193,35 @@ def _peaks(groups: Floats) -> tuple[Floats, NDArray[np.bool_]]:
 
 
 def _cut(groups: Floats, low: Floats, factor: Floats, largest: int) -> Floats:
-    return np.rint((groups - low) * factor).clip(0, largest)
+    return _whole(groups - low, factor, 0, largest)
 
 
 def _levels(groups: Floats, factor: Floats, lowest: int) -> Floats:
-    return np.rint(groups * factor).clip(lowest, -lowest - 1)
+    return _whole(groups.copy(), factor, lowest, -lowest - 1)
+
+
+def _whole(values: Floats, factor: Floats, lowest: int, largest: int) -> Floats:
+    """`values * factor` as whole numbers in those bounds, in the memory of `values`."""
+    values *= factor
+    np.rint(values, out=values)
+    np.maximum(values, np.float32(lowest), out=values)
+    return np.minimum(values, np.float32(largest), out=values)
 
 
 def _moments(groups: Floats, weights: Floats, levels: Floats) -> tuple[Floats, Floats]:
-    return column_sums(weights * groups * levels), column_sums(weights * levels * levels)
+    products = weights * groups
+    products *= levels
+    sum_lx = column_sums(products)
+    np.multiply(weights, levels, out=products)
+    products *= levels
+    return sum_lx, column_sums(products)
 
 
 def _table_moments(groups: Floats, weights: Floats, levels: Floats) -> tuple[Floats, Floats]:
     weighted = weights * levels  # ggml multiplies in this order here
-    return column_sums(weighted * groups), column_sums(weighted * levels)
+    sum_lx = column_sums(weighted * groups)
+    weighted *= levels
+    return sum_lx, column_sums(weighted)
 
 
 def _quotient(sum_lx: Floats, sum_ll: Floats) -> Floats:
@@ -193,8 +229,13 @@ def _quotient(sum_lx: Floats, sum_ll: Floats) -> Floats:
 
 
 def _affine_error(groups: Floats, weights: Floats, q: Floats, scale: Floats, offset: Floats, absolute: bool) -> Floats:
-    residual: Floats = q * scale
-    residual += offset
-    residual -= groups
-    residual = np.abs(residual) if absolute else residual * residual
-    return column_sums(weights * residual)
+    """Weighted errors of the columns; `q` is used up."""
+    q *= scale
+    q += offset
+    q -= groups
+    if absolute:
+        np.abs(q, out=q)
+    else:
+        q *= q
+    q *= weights
+    return column_sums(q)

@@ -9,6 +9,7 @@ import pytest
 from reference_rows import ROWS
 
 from minfer_ir.formats import WEIGHT_FORMATS
+from minfer_ir.formats.search import column_sums
 
 # First 16 digits of the SHA-256 of what ggml_quantize_chunk makes of these rows (llama-cpp-python 0.3.36, x86-64, no
 # importance matrix). Its libggml-base is built without fused multiply-adds.
@@ -138,3 +139,12 @@ def test_values_too_large_for_products_in_float32_are_searched_as_small_ones(nam
     for power in (40, 100):
         with pytest.raises(ValueError, match=f"{name} cannot hold .* float16 scale overflows"):
             fmt.encode(x * np.float32(2.0**power))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 9, 31, 257])
+def test_sums_of_columns_go_from_the_first_element_to_the_last(n: int) -> None:
+    x = np.random.default_rng(n).standard_normal((32, n)).astype(np.float32)
+    total = x[0].copy()
+    for row in x[1:]:
+        total = total + row
+    assert np.array_equal(column_sums(x), total)
