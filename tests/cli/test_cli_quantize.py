@@ -70,6 +70,7 @@ def test_options_of_llama_quantize_are_taken(narrow: Path) -> None:
         done = minfer("quantize", narrow, "--type", "Q4_0", option, "q5_1", "--dry-run")
         row = next(line for line in done.out.splitlines() if line.startswith("token_embd"))
         assert "F16 -> Q5_1" in row and row.endswith("asked for")
+        assert "asked for (" not in done.out  # no fallback
     done = minfer("quantize", narrow, "--type", "Q6_K", "--pure", "--dry-run")
     assert "ffn_down.weight" in done.out and "F16 -> Q6_K" in done.out
 

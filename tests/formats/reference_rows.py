@@ -54,5 +54,6 @@ ROWS = {
     "small": lambda: bell(9) * np.float32(2**-16),
     "tiny": lambda: bell(10) * np.float32(2**-23),
     "spread": lambda: np.ldexp(bell(12), (integers(13, 4) * 2 - 6).astype(np.int32)),
+    "stubborn": lambda: (integers(1249).astype(np.float64) ** 3 / 2**45).astype(np.float32),  # Q3_K needs five rounds
     "large": lambda: bell(14) * np.float32(2**10),
 }

@@ -28,6 +28,7 @@ GGML_BYTES = {
         "small": "19d641a7c308c1a5",
         "tiny": "cfeb38b0635141cc",
         "spread": "cfb365bda4293113",
+        "stubborn": "9cef43433a8fd523",
         "large": "5a5a54e42cc5f0a1",
     },
     "Q3_K": {
@@ -44,6 +45,7 @@ GGML_BYTES = {
         "small": "095adfa49f1f7351",
         "tiny": "877635f9868a1d1b",
         "spread": "f1d431bce75a9dda",
+        "stubborn": "778e593ea4249d5e",
         "large": "759615e40b69406a",
     },
     "Q4_K": {
@@ -60,6 +62,7 @@ GGML_BYTES = {
         "small": "882d0cf75679b55d",
         "tiny": "589f99236bc1822c",
         "spread": "a78e93d758bc8fe7",
+        "stubborn": "973f9b9b0c1cd4ba",
         "large": "9ab0d1aa1b90a3dd",
     },
     "Q5_K": {
@@ -76,6 +79,7 @@ GGML_BYTES = {
         "small": "669e6e762819ac81",
         "tiny": "8867aa4f0b8084f1",
         "spread": "7eedd83ae0f4ab50",
+        "stubborn": "12ff55b722ef12d8",
         "large": "a654628ba08b8df3",
     },
     "Q6_K": {
@@ -92,6 +96,7 @@ GGML_BYTES = {
         "small": "61535901d2f14103",
         "tiny": "f741411435be0b00",
         "spread": "9df29a086bfe4df8",
+        "stubborn": "171ada5f89f47f9b",
         "large": "1182c786e0f37f05",
     },
     "IQ4_NL": {
@@ -108,6 +113,7 @@ GGML_BYTES = {
         "small": "01e751904210b9ec",
         "tiny": "276816593cbed5ee",
         "spread": "1b33f6cff99b2a5e",
+        "stubborn": "d2bc874c239cb7e0",
         "large": "fc56a413f99bbbb1",
     },
 }
