@@ -21,6 +21,7 @@ from minfer_ir.formats import WEIGHT_FORMATS
 from minfer_models import load
 from minfer_models.gguf import (
     GGUFError,
+    GGUFFile,
     SplitRule,
     array_source,
     open_gguf,
@@ -326,6 +327,15 @@ def test_few_pieces_are_held_at_a_time(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(fmt, "encode", counted, raising=False)
     quantize_gguf(path, tmp_path / "out.gguf", "Q4_0", threads=3, hear=lambda _n, _b: written.append(1))
     assert len(begun) == len(written) == 22
+
+
+def test_pages_of_the_source_are_let_go_by_what_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, x = floats(tmp_path, "F32", rows=400)
+    released: list[int] = []
+    monkeypatch.setattr("minfer_models.gguf.quantize.stream.RELEASE_EVERY", x.nbytes // 8)
+    monkeypatch.setattr(GGUFFile, "release_pages", lambda _file: released.append(1))
+    quantize_gguf(path, tmp_path / "out.gguf", "Q4_0", threads=2)
+    assert 6 <= len(released) <= 8
 
 
 def test_hostile_files_are_refused_at_open(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from minfer_ir.formats.base import Bytes, EncodeError, Format
-from minfer_models.gguf.copying import RELEASE_EVERY
 from minfer_models.gguf.errors import GGUFError
 from minfer_models.gguf.reader import GGUFFile
 from minfer_models.gguf.source import TensorSource
@@ -17,6 +16,8 @@ from minfer_models.gguf.types import type_of
 
 PIECE_ELEMENTS = 1 << 18
 """Elements that one thread takes at a time, in whole rows: 1 MiB of float32."""
+RELEASE_EVERY = 1 << 25
+"""Bytes read between two releases of the pages that the mapped source has brought into this process."""
 
 
 class Conversion(NamedTuple):
@@ -45,7 +46,7 @@ class ConvertedTensors:
         self._ahead = 2 * threads
         self._executor = ThreadPoolExecutor(threads, "quantize")
         self._left = self._pieces()
-        self._waiting: deque[tuple[str, Future[Bytes]]] = deque()
+        self._waiting: deque[tuple[_Piece, Future[Bytes]]] = deque()
         self._passed = 0
 
     def sources(self) -> list[TensorSource]:
@@ -70,19 +71,19 @@ class ConvertedTensors:
 
     def _chunks(self, name: str) -> Iterator[Bytes]:
         self._fill()
-        while self._waiting and self._waiting[0][0] == name:
-            _, future = self._waiting.popleft()
+        while self._waiting and self._waiting[0][0].name == name:
+            piece, future = self._waiting.popleft()
             self._fill()
             data = future.result()
             yield data
-            self._passed += data.nbytes
-            if self._passed >= RELEASE_EVERY // 4:
+            self._passed += (piece.stop - piece.start) * self._file.tensor(name).row_bytes
+            if self._passed >= RELEASE_EVERY:
                 self._file.release_pages()
                 self._passed = 0
 
     def _fill(self) -> None:
         while len(self._waiting) < self._ahead and (piece := next(self._left, None)) is not None:
-            self._waiting.append((piece.name, self._executor.submit(self._convert, piece)))
+            self._waiting.append((piece, self._executor.submit(self._convert, piece)))
 
     def _pieces(self) -> Iterator[_Piece]:
         for name, new in self._conversions:
