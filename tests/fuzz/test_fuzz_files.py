@@ -12,7 +12,7 @@ from tools.fuzzing.runner import run
 from tools.fuzzing.seeds import read_seeds, write_seeds
 
 RANDOM_SEED = 0
-CHUNK = 5_000
+CHUNK = 10_000
 LEAST = {"refused": 0.3, "unreadable": 0.08, "no text": 0.05, "good": 0.08}
 """Shares of the outcomes: were nearly everything refused at the first byte, nothing else would be tested."""
 

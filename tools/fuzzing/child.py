@@ -37,11 +37,11 @@ def depth_of(case: Case, load_every: int) -> Depth:
     """How far a case goes, by its number: each step is taken by as many as the time allows."""
     n = case.number * SCATTERED % 2**32 >> 8
     return Depth(
-        compared=n % 12 == 3,
-        weights=n % 8 == 0 and not case.hole,
+        compared=n % 24 == 3,
+        weights=n % 24 == 0 and not case.hole,
         written=n % 64 == 5 and not case.hole,
-        text=n % 8 == 1,
-        template=case.template or n % 16 == 1,
+        text=n % 16 == 1,
+        template=case.template or n % 32 == 1,
         summary=n % load_every == 3 and not case.hole,
         forward=n % load_every == 0 and not case.hole,
     )
