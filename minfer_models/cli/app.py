@@ -13,6 +13,7 @@ from minfer_models.cli.doctor import doctor
 from minfer_models.cli.dump import dump
 from minfer_models.cli.inspect import inspect
 from minfer_models.cli.merge import merge
+from minfer_models.cli.perplexity import perplexity
 from minfer_models.cli.quantize import quantize
 from minfer_models.cli.run import run as run_model
 from minfer_models.cli.split import split
@@ -32,6 +33,7 @@ for name, command in (
     ("dump", dump),
     ("trace", trace),
     ("tokenize", tokenize),
+    ("perplexity", perplexity),
     ("convert", convert),
     ("quantize", quantize),
     ("split", split),
