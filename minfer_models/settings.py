@@ -16,7 +16,7 @@ PREFIX = "MINFER_"
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 """What OpenBLAS takes its number of threads from, the first that is set."""
 ISAS = ("auto", "portable", "avx2", "avx512vnni", "avx512amx")
-ACTIVATIONS = ("8-bit", "f16")
+ACTIVATIONS = ("8-bit", "8-bit-all", "f16")
 
 
 class SettingsError(ValueError):
@@ -160,8 +160,9 @@ class Settings:
         metadata=_variable(
             "MINFER_GPU_ACTIVATIONS",
             _activations,
-            allowed="`8-bit`, `f16`",
-            doc="How products of up to 16 rows read theirs on a GPU where the weights are quantized.",
+            allowed="`8-bit`, `8-bit-all`, `f16`",
+            doc="How products read theirs on a GPU where the weights are quantized: up to 16 rows as 8-bit blocks and more "
+            "rounded to float16, all as 8-bit blocks, or all rounded to float16.",
             shown="`8-bit`",
         ),
     )

@@ -37,15 +37,15 @@ CALL_SITES = (*(SITE_PREFIX + site for site in (*LAUNCH_SITES, *MOVE_SITES)), *C
 """What a probe must know: every launch, by the place in the code, and what is done around launches."""
 
 
-Activations = Literal["8-bit", "f16"]
+Activations = Literal["8-bit", "8-bit-all", "f16"]
 ALL_ROWS = 1 << 30
 """More rows than any step has."""
 
 
 def capabilities(activations: Activations, attention: AttentionOptions, invariant: bool = False) -> Capabilities:
     """What the kernels take. Weights aren't stacked: few rows run side by side in one launch without."""
-    tiled_from = None if invariant else MOST_ROWS + 1
-    formats = {fmt: activation_format(fmt) if activations == "8-bit" else "f32" for fmt in WEIGHT_TYPES}
+    halves_from = None if invariant or activations == "8-bit-all" else MOST_ROWS + 1
+    formats = {fmt: "f32" if activations == "f16" else activation_format(fmt) for fmt in WEIGHT_TYPES}
     return Capabilities(
         activation_formats=formats,
         kv_types=("f32", "f16", "q8_0"),
@@ -53,8 +53,8 @@ def capabilities(activations: Activations, attention: AttentionOptions, invarian
         layouts="rows",
         checks_weights=True,
         one_weight_form=True,
-        most_quantized_rows=None if invariant else MOST_ROWS,
-        half_products_from=tiled_from if activations == "8-bit" else 1,
+        most_quantized_rows=None if halves_from is None else MOST_ROWS,
+        half_products_from=1 if activations == "f16" else halves_from,
         half_attention_from=None if invariant else attention.split_rows + 1,
     )
 
@@ -62,8 +62,8 @@ def capabilities(activations: Activations, attention: AttentionOptions, invarian
 class GpuBackend:
     """Owns device buffers and weights. `device` is a CUDA device, or the CPU under Triton's interpreter.
 
-    `activations`: how products of up to 16 rows read theirs where the weight is quantized, as 8-bit blocks or as
-    float32 rounded to float16. `capture`: replay programs as CUDA graphs, where the device has them. `async_copies`:
+    `activations`: how products read theirs where the weight is quantized. "8-bit": up to 16 rows as 8-bit blocks, more as
+    float32 rounded to float16; "8-bit-all": 8-bit blocks always; "f16": float16 always. `capture`: replay programs as CUDA graphs, where the device has them. `async_copies`:
     copy between host and device without waiting. `on` replaces what the runtime asks of the device; `waits` bounds what
     is waited for.
     `attention`: which kernels attend. `invariant`: all rows take the kernels of few rows, products 16 at a time; a

@@ -29,8 +29,8 @@ class EngineOptions:
     `threads` None takes the physical cores; fewer walk while other processes keep cores busy, unless `threads_fixed`.
     `budget` bounds memory in bytes, `gpu_mem` that of a GPU. `isa` is "auto", "avx512amx", "avx512vnni", "avx2" or
     "portable". `place` is where the plan's `gpu` or `torch` backend is, as torch names devices; `capture` replays its
-    steps as captured graphs, `async_copies` copies without waiting, `activations` are what its products of few
-    rows read, `invariant` has it compute every row as if it were alone.
+    steps as captured graphs, `async_copies` copies without waiting, `activations` are what its products
+    read, `invariant` has it compute every row as if it were alone.
     """
 
     n_ctx: int | None = None
@@ -46,7 +46,7 @@ class EngineOptions:
     gpu_mem: int | None = None
     capture: bool = True
     async_copies: bool = True
-    activations: Literal["8-bit", "f16"] = "8-bit"
+    activations: Literal["8-bit", "8-bit-all", "f16"] = "8-bit"
     invariant: bool = False
 
     def __post_init__(self) -> None:

@@ -35,6 +35,11 @@ def half_backend() -> GpuBackend:
     return GpuBackend(CPU, activations="f16")
 
 
+@pytest.fixture(scope="module")
+def integer_backend() -> GpuBackend:
+    return GpuBackend(CPU, activations="8-bit-all")
+
+
 def product(backend: GpuBackend, op: str, fmt: str, rows: int, n: int, k: int, ragged: bool = False) -> Variant:
     """A product of this format, with the activations that the backend reads."""
     weight = TensorType((n, k), element_type(fmt))
@@ -78,6 +83,17 @@ def test_a_backend_can_be_set_to_read_floats(half_backend: GpuBackend, fmt: str)
     assert cell.verdict == "PASS", str(cell)
 
 
+@pytest.mark.parametrize("fmt", QUANTIZED)
+@pytest.mark.parametrize(("rows", "n"), [(17, 3), (40, 67)])
+def test_more_rows_of_blocks_go_through_integer_tiles(
+    integer_backend: GpuBackend, fmt: str, rows: int, n: int
+) -> None:
+    variant = product(integer_backend, "matmul_add", fmt, rows, n, 512, ragged=True)
+    assert variant.operands[0].dtype.name in ("Q8A32", "Q8A256")
+    cell = run_variant(integer_backend, variant)
+    assert cell.verdict == "PASS", str(cell)
+
+
 class _Fed(Bench):
     """A product of given activation rows and weight bytes."""
 
@@ -109,8 +125,10 @@ def test_a_row_has_the_bits_of_the_row_alone(backend: GpuBackend, fmt: str) -> N
 
 
 @pytest.mark.parametrize("fmt", QUANTIZED)
-def test_extremes_of_integers_are_exact(backend: GpuBackend, fmt: str) -> None:
+@pytest.mark.parametrize("rows", [1, 17])
+def test_extremes_of_integers_are_exact(integer_backend: GpuBackend, fmt: str, rows: int) -> None:
     """All quants at either end, with scales of 1: sums are integers, and the largest there are."""
+    backend = integer_backend
     form = FORMATS[fmt]
     k = 2 * form.block_size
     for byte in (0x00, 0xFF, 0x80, 0x7F):
@@ -119,20 +137,24 @@ def test_extremes_of_integers_are_exact(backend: GpuBackend, fmt: str) -> None:
         for field in form.scale_fields:  # type: ignore[attr-defined]
             blocks[field] = 1.0
         kind = product(backend, "matmul", fmt, 1, 3, k).operands[0].dtype
-        x = kind.encode(np.full((1, k), 127, np.float32))  # type: ignore[union-attr]
+        x = kind.encode(np.full((rows, k), 127, np.float32))  # type: ignore[union-attr]
         expected = 127 * form.decode(weight).astype(np.float64).sum(axis=1)
-        got = computed(backend, fmt, x, weight, k)[0]
-        np.testing.assert_array_equal(got, expected)
+        got = computed(backend, fmt, x, weight, k)
+        np.testing.assert_array_equal(got, np.tile(expected, (rows, 1)))
 
 
-def test_few_rows_of_quantized_weights_read_blocks_and_many_floats(backend: GpuBackend) -> None:
-    def reads(fmt: str, rows: int) -> str | None:
+def test_few_rows_of_quantized_weights_read_blocks_and_many_floats(
+    backend: GpuBackend, integer_backend: GpuBackend
+) -> None:
+    def reads(fmt: str, rows: int, backend: GpuBackend = backend) -> str | None:
         operands = [TensorType((rows, 512), F32, "token"), TensorType((3, 512), element_type(fmt))]
         return activation_type("matmul", operands, backend.capabilities)
 
     assert [reads("Q4_0", rows) for rows in (1, 16, 17, 512)] == ["Q8A32", "Q8A32", None, None]
     assert [reads("Q5_K", rows) for rows in (1, 16, 17)] == ["Q8A256", "Q8A256", None]
     assert [reads("F16", rows) for rows in (1, 17)] == [None, None]
+    assert [reads("Q4_0", rows, integer_backend) for rows in (1, 17, 512)] == ["Q8A32"] * 3
+    assert reads("F16", 17, integer_backend) is None
 
 
 def test_what_isnt_taken_is_refused_with_the_reason(backend: GpuBackend) -> None:
@@ -143,7 +165,6 @@ def test_what_isnt_taken_is_refused_with_the_reason(backend: GpuBackend) -> None
         return backend.supports(op, NoAttrs(), out, operands) or ""
 
     assert "finish their results, not of 17" in refusal("matmul_swiglu", 17, "f32", "Q4_0", "Q4_0")
-    assert "read float32, not Q8A32" in refusal("matmul", 17, "Q8A32", "Q4_0")
     assert "Q4_K weights take Q8A256 or f32 activations, not Q8A32" in refusal("matmul", 1, "Q8A32", "Q4_K")
     assert "read Q8A32 activations here, not f32" in refusal("matmul", 1, "f32", "Q4_0")
     assert refusal("matmul_swiglu", 1, "Q8A32", "Q4_0", "Q8_0") == ""

@@ -16,7 +16,7 @@ from minfer_ir.types import TensorType
 from minfer_kernels.gpu.emit.operands import RowTile
 from minfer_kernels.gpu.emit.quantize import blocks_of
 from minfer_kernels.gpu.emitter import Emit, Emitter, Group, Refusal
-from minfer_kernels.gpu.kernels.products import finished, stream, tiles
+from minfer_kernels.gpu.kernels.products import finished, integer_tiles, stream, tiles
 from minfer_kernels.gpu.kernels.products.stream import MOST_ROWS, StreamTile, stream_tile
 from minfer_kernels.gpu.planes.layouts import LAYOUTS
 
@@ -45,6 +45,8 @@ def _product(e: Emitter, node: Node) -> None:
     x, weight, *added = e.sources(node)
     if x.type.shape[0] <= MOST_ROWS or e.invariant:
         _stream(e, node, x, weight, added)
+    elif x.type.dtype.name in ACTIVATION_FORMATS:
+        _integer_tiles(e, node, x, weight, added)
     else:
         _tiles(e, node, x, weight, added)
 
@@ -113,6 +115,24 @@ def _tiles(e: Emitter, node: Node, x: Node, weight: Node, added: Sequence[Node])
         TILE_ROWS=tile.rows,
         TILE=tile.columns,
         UNITS=tile.units,
+        **_operands(e, node, x, weight, added),
+    )
+
+
+def _integer_tiles(e: Emitter, node: Node, x: Node, weight: Node, added: Sequence[Node]) -> None:
+    rows = x.type.shape[0]
+    tile = integer_tiles.integer_tile(rows, e.capability)
+    e.launch(
+        "products.integer_tiles",
+        node,
+        integer_tiles.product,
+        (triton.cdiv(rows, tile.rows), triton.cdiv(weight.type.shape[0], tile.columns)),
+        warps=tile.warps,
+        stages=tile.stages,
+        x=e.bytes_at(x),
+        x_stride=e.row_stride(x),
+        TILE_ROWS=tile.rows,
+        TILE=tile.columns,
         **_operands(e, node, x, weight, added),
     )
 
@@ -230,8 +250,6 @@ def why_not(op: str, operands: Sequence[TensorType], many: bool) -> str | None:
         return f"only products of up to {MOST_ROWS} rows finish their results, not of {x.shape[0]}"
     for weight in weights:
         wanted = activation_format(weight.dtype.name)
-        if x.shape[0] > MOST_ROWS and x.dtype.name != "f32":
-            return f"products of more than {MOST_ROWS} rows read float32, not {x.dtype.name}"
         if x.dtype.name not in ("f32", wanted):
             return f"{weight.dtype.name} weights take {wanted} or f32 activations, not {x.dtype.name}"
     tiles = {stream_tile(w.dtype.name, w.shape[1], x.shape[0]) for w in weights}
@@ -242,7 +260,7 @@ def _refusal(op: str, many: bool) -> Refusal:
     return lambda _, out, operands: why_not(op, operands, many)
 
 
-SITES = ("products.stream", "products.tiles", "products.swiglu", "products.swiglu_quantize", "products.fused_norm")
+SITES = ("products.stream", "products.tiles", "products.integer_tiles", "products.swiglu", "products.swiglu_quantize", "products.fused_norm")
 GROUPS = (Group("fused_norm", residual_and_norm, emit_residual_and_norm),)
 EMITTERS: dict[str, Emit] = {
     "matmul": _product,
