@@ -260,7 +260,14 @@ def _refusal(op: str, many: bool) -> Refusal:
     return lambda _, out, operands: why_not(op, operands, many)
 
 
-SITES = ("products.stream", "products.tiles", "products.integer_tiles", "products.swiglu", "products.swiglu_quantize", "products.fused_norm")
+SITES = (
+    "products.stream",
+    "products.tiles",
+    "products.integer_tiles",
+    "products.swiglu",
+    "products.swiglu_quantize",
+    "products.fused_norm",
+)
 GROUPS = (Group("fused_norm", residual_and_norm, emit_residual_and_norm),)
 EMITTERS: dict[str, Emit] = {
     "matmul": _product,
