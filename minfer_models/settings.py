@@ -161,8 +161,8 @@ class Settings:
             "MINFER_GPU_ACTIVATIONS",
             _activations,
             allowed="`8-bit`, `8-bit-all`, `f16`",
-            doc="How products read theirs on a GPU where the weights are quantized: up to 16 rows as 8-bit blocks and more "
-            "rounded to float16, all as 8-bit blocks, or all rounded to float16.",
+            doc="How products read theirs on a GPU where the weights are quantized: up to 16 rows as 8-bit blocks and "
+            "more rounded to float16, all as 8-bit blocks, or all rounded to float16.",
             shown="`8-bit`",
         ),
     )

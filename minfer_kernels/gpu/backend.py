@@ -62,10 +62,10 @@ def capabilities(activations: Activations, attention: AttentionOptions, invarian
 class GpuBackend:
     """Owns device buffers and weights. `device` is a CUDA device, or the CPU under Triton's interpreter.
 
-    `activations`: how products read theirs where the weight is quantized. "8-bit": up to 16 rows as 8-bit blocks, more as
-    float32 rounded to float16; "8-bit-all": 8-bit blocks always; "f16": float16 always. `capture`: replay programs as CUDA graphs, where the device has them. `async_copies`:
-    copy between host and device without waiting. `on` replaces what the runtime asks of the device; `waits` bounds what
-    is waited for.
+    `activations`: how products read theirs where the weight is quantized. "8-bit": up to 16 rows as 8-bit blocks, more
+    as float32 rounded to float16; "8-bit-all": 8-bit blocks always; "f16": float16 always. `capture`: replay programs
+    as CUDA graphs, where the device has them. `async_copies`: copy between host and device without waiting. `on`
+    replaces what the runtime asks of the device; `waits` bounds what is waited for.
     `attention`: which kernels attend. `invariant`: all rows take the kernels of few rows, products 16 at a time; a
     token's logits then have the same bits whatever is computed with it and however its prompt was cut.
     """

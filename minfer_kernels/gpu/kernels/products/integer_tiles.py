@@ -66,7 +66,7 @@ def product(
     begin = x + token.to(tl.int64) * x_stride
     live = token < n_rows
     total = tl.zeros([TILE_ROWS, TILE], tl.float32)
-    for unit in range(0, K // 32):
+    for unit in range(K // 32):
         bytes_at = begin.to(tl.pointer_type(tl.int8))[:, None] + unit * 32 + tl.arange(0, 32)[None, :]
         a = tl.load(bytes_at, mask=live[:, None], other=0)
         w = _signed_bytes(quants, high, row, n, unit, K, FORMAT, DP4A)
