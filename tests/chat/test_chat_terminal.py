@@ -135,7 +135,11 @@ def test_ctrl_c_stops_an_answer_and_keeps_the_talk(terminal: Terminal, tmp_path:
     terminal.type("/exit\r")
     assert terminal.ended() == 0
     messages = json.loads((tmp_path / "talk.json").read_text("utf-8"))["messages"]
-    assert [m["content"] for m in messages] == ["wait", "WAIT!", "hello", "HELLO"]
+    said_first = messages.pop(1)["content"]
+    assert said_first in ("WAIT", "WAIT!"), (
+        "the key may come before the forward that gives the next token, or within it"
+    )
+    assert [m["content"] for m in messages] == ["wait", "hello", "HELLO"]
 
 
 def test_history_outlives_the_process_and_is_its_owner_s(talking_path: Path, tmp_path: Path) -> None:
