@@ -136,9 +136,7 @@ def test_ctrl_c_stops_an_answer_and_keeps_the_talk(terminal: Terminal, tmp_path:
     assert terminal.ended() == 0
     messages = json.loads((tmp_path / "talk.json").read_text("utf-8"))["messages"]
     said_first = messages.pop(1)["content"]
-    assert said_first in ("WAIT", "WAIT!"), (
-        "the key comes before the forward of the next token, or within it"
-    )
+    assert said_first in ("WAIT", "WAIT!"), "the key comes before the forward of the next token, or within it"
     assert [m["content"] for m in messages] == ["wait", "hello", "HELLO"]
 
 
