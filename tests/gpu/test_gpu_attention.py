@@ -91,16 +91,16 @@ def test_drawn_steps_of_prompts_and_decode_rows(data: st.DataObject) -> None:
     sequences = [range(s, s + n) for s, n in zip(starts, counts, strict=True)]
     p = draw(5, sequences, *data.draw(geometries(cell_type)), cell_type)
     placed = place(p, mode, bucket=64)
-    options = replace(SMALL, invariant=data.draw(st.booleans()))
+    options = replace(SMALL, decode_rows_apart=data.draw(st.booleans()))
     assert wrong(p, placed, attend(p, placed, options).out, tiled(cell_type)) is None
 
 
 @pytest.mark.parametrize("cell_type", CELL_TYPES)
 def test_a_decode_row_has_the_bits_that_it_has_alone(cell_type: str) -> None:
-    """In invariant mode beside a prompt; beside other decode rows always; up to `split_rows` rows of a sequence."""
+    """Kept apart beside a prompt; beside other decode rows always; up to `split_rows` rows of a sequence."""
     p = draw(6, [(40,), range(3, 23), (70, 71), (1,)], *GEOMETRIES[cell_type], cell_type)
     placed = place(p, "map", bucket=32)
-    mixed = attend(p, placed, replace(SMALL, invariant=True))
+    mixed = attend(p, placed, replace(SMALL, decode_rows_apart=True))
     assert mixed.sites() == ["tiles", "flash", "split"]
     assert wrong(p, placed, mixed.out, tiled(cell_type)) is None
     for sequence, row, at in ((0, 0, 0), (2, 0, 21), (2, 1, 22), (3, 0, 23)):
@@ -144,8 +144,8 @@ def test_listed_rows_come_round_in_turns() -> None:
     """More decode rows in a step than memory for parts holds."""
     p = draw(10, [*((n,) for n in (3, 40, 65, 9)), range(2, 9)], *GEOMETRIES["f16"], "f16")
     placed = place(p, "span", bucket=16)
-    wide = attend(p, placed, replace(SMALL, invariant=True))
-    narrow = attend(p, placed, replace(SMALL, invariant=True, partial_bytes=3 * 4 * 7 * 6 * (64 + 2)))
+    wide = attend(p, placed, replace(SMALL, decode_rows_apart=True))
+    narrow = attend(p, placed, replace(SMALL, decode_rows_apart=True, partial_bytes=3 * 4 * 7 * 6 * (64 + 2)))
     assert len(narrow.sites()) > len(wide.sites())
     assert np.array_equal(narrow.out, wide.out)
 

@@ -29,7 +29,7 @@ def emit_attention(e: Emitter, node: Node, quantized: Node | None = None) -> Non
         return
     table, listed = _tiles(e, node)
     _flash(e, node, table)
-    if e.attention.invariant:
+    if e.attention.decode_rows_apart:
         _split(e, node, None, listed[:1], listed[1:])
 
 
@@ -151,7 +151,7 @@ def _tiles(e: Emitter, node: Node) -> tuple[torch.Tensor, torch.Tensor]:
     """The step's tiles and its rows outside of them: launched for the first node, kept for those with its window."""
     *_, positions, window = e.sources(node)
     rows, choice = node.type.shape[0], _flash_choice(e, node)
-    short = e.attention.split_rows if e.attention.invariant else 0
+    short = e.attention.split_rows if e.attention.decode_rows_apart else 0
     key = ("attention.tiles", positions.id, window.id, choice.tile)
     if key not in e.kept:
         bucket = triton.next_power_of_2(rows)
