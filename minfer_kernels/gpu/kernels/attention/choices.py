@@ -36,8 +36,9 @@ class FlashChoice:
 class AttentionOptions:
     """How a backend attends.
 
-    Up to `split_rows` rows take the split kernel, more the flash kernel. `decode_rows_apart`: rows of a sequence with at
-    most `split_rows` rows in the step take the split kernel whatever rides beside them, and get the bits they have alone.
+    Up to `split_rows` rows take the split kernel, more the flash kernel. `decode_rows_apart`: rows of a sequence with
+    at most `split_rows` rows in the step take the split kernel whatever rides beside them, and get the bits they have
+    alone.
     `finish`: who merges the parts, a launch of its own or the program that ends the last part (unset: the latter up to
     `finish_parts` parts); the bits are the same. `partial_bytes`: memory for parts, which bounds how
     many rows one launch takes. `split`, `flash`: unset, as the device and the shapes have it.
