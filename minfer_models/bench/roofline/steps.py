@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from time import perf_counter
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from minfer_models.bench.workload import BenchError, Workload
 from minfer_models.engine import Engine, Rows, TokenSequence
 from minfer_models.llm import LLM
 from minfer_models.sampling import Sampler, SamplingParams
+
+T = TypeVar("T")
 
 Inputs = Mapping[str, NDArray[np.int32]]
 
@@ -67,7 +70,7 @@ class TimedRunner:
 
     def __init__(self, llm: LLM) -> None:
         self._engine, self._prompt = llm.engine, Runner(llm).prompt
-        self._sampler = Sampler(SamplingParams(temperature=0.0), llm.engine.model.config.n_vocab)
+        self._sampler = llm.sampler(SamplingParams(temperature=0.0))
 
     def run(self, workload: Workload) -> list[Forward]:
         """Fill the workload's depth untimed, then run it; its forwards in order."""
@@ -75,42 +78,43 @@ class TimedRunner:
         with TokenSequence(self._engine, workload.cells) as sequence, ExitStack() as stack:
             if workload.depth:
                 sequence.feed(ids[: workload.depth])
-            work = _Work(self._engine, self._sampler, sequence.id, workload.depth, stack)
+            work = _Work(self._engine, self._sampler, sequence, stack)
             return work.prefill(ids[workload.depth :]) if workload.phase == "pp" else work.decode(ids[-1], workload)
 
 
 class _Work:
-    """One sequence's forwards; `stack` keeps programs timed until all are through."""
+    """One sequence's forwards, as generation makes them; `stack` keeps programs timed until all are through."""
 
-    def __init__(self, engine: Engine, sampler: Sampler, sequence: int, start: int, stack: ExitStack) -> None:
-        self._engine, self._sampler, self._sequence, self._start, self._stack = engine, sampler, sequence, start, stack
+    def __init__(self, engine: Engine, sampler: Sampler, sequence: TokenSequence, stack: ExitStack) -> None:
+        self._engine, self._sampler, self._sequence, self._stack = engine, sampler, sequence, stack
         self._timed: dict[int, list[TapeTimes]] = {}
 
     def prefill(self, ids: Sequence[int]) -> list[Forward]:
         """The prompt, in chunks."""
         chunk = self._engine.chunk
-        return [self._forward(ids[i : i + chunk], copy=True)[0] for i in range(0, len(ids), chunk)]
+        return [self._forward(ids[i : i + chunk], self._sequence.feed)[0] for i in range(0, len(ids), chunk)]
 
     def decode(self, token: int, workload: Workload) -> list[Forward]:
         """Tokens one by one, each chosen from the logits before."""
         forwards: list[Forward] = []
         for _ in range(workload.tokens):
-            forward, token = self._forward([token], copy=False)
+            forward, token = self._forward([token], self._next)
             forwards.append(forward)
         return forwards
 
-    def _forward(self, ids: Sequence[int], copy: bool) -> tuple[Forward, int]:
-        rows = Rows.of(self._sequence, ids, self._start)
+    def _next(self, ids: Sequence[int]) -> int:
+        return self._sampler.sample(self._sequence.next_logits(ids))
+
+    def _forward(self, ids: Sequence[int], work: Callable[[Sequence[int]], T]) -> tuple[Forward, T]:
+        rows = Rows.of(self._sequence.id, ids, self._sequence.length)
         params, inputs = self._engine.prepare(rows, "last")
         executable = self._engine.executable(params)
         runs = self._runs(executable)
         began = perf_counter()
-        logits = self._engine.forward(rows, "last", copy)
-        token = 0 if copy else self._sampler.sample(logits[0])
+        made = work(ids)
         ended = perf_counter()
-        self._start += len(ids)
         kept = {name: np.array(values) for name, values in inputs.items()}
-        return Forward(executable, kept, runs[-1], began, ended), token
+        return Forward(executable, kept, runs[-1], began, ended), made
 
     def _runs(self, executable: Executable) -> list[TapeTimes]:
         """Where the program's times go."""
