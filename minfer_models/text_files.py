@@ -1,22 +1,36 @@
-"""Text files that appear whole or not at all."""
+"""Small files that appear whole or not at all."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
 def write_text(path: Path, text: str, option: str = "-o") -> None:
     """Write UTF-8 text by atomic rename; a failure leaves what was there. Raises OSError as `require_place`."""
+    with appearing(path, option) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def appearing(path: Path, option: str = "-o") -> Iterator[BinaryIO]:
+    """A file to write bytes to, which becomes `path` by atomic rename at the end; after an exception nothing changed.
+
+    Raises OSError as `require_place`.
+    """
     require_place(path, option)
     if _is_device(path):
-        path.write_text(text, encoding="utf-8")
+        with path.open("wb") as file:
+            yield file
         return
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "w+b") as file:
+            yield file
         Path(temporary).chmod(0o666 & ~_umask())
         Path(temporary).replace(path)
     except BaseException:

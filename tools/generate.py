@@ -32,6 +32,7 @@ GENERATED = (
     Generated("minfer_ir/builder.pyi", "minfer_ir.stubgen:builder_stub"),
     Generated("docs/SUPPORT-MATRIX.md", "tools.support_matrix:page"),
     Generated("docs/pipeline.svg", "tools.pipeline_picture:picture"),
+    Generated("docs/speed.svg", "tools.speed_picture:picture"),
 )
 
 

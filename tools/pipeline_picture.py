@@ -21,7 +21,7 @@ WHAT = {
     "split": ("runs per backend", "and what crosses between them"),
     "liveness": ("who lives how long", "through views and in-place results"),
     "allocate": ("a place per value", "size classes, in-place, offsets"),
-    "lower": ("programs", "pools reserved, weights packed, tapes built"),
+    "lower": ("programs", "pools, packed weights, tapes"),
 }
 """What a stage gives, and a word on how."""
 

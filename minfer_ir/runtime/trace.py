@@ -78,9 +78,16 @@ class Step:
     value: Array
     written: Array | None = None
 
+    def numbers(self) -> Array:
+        """The value's logical window as numbers: for a store, the rows that it wrote."""
+        return decoded(self.node.type, self._window())
+
     def stats(self) -> ValueStats:
         """The stats of the value's logical window: for a store, the rows that it wrote."""
-        return ValueStats.of(self.node.type, self.value if self.written is None else self.written)
+        return ValueStats.of(self.node.type, self._window())
+
+    def _window(self) -> Array:
+        return self.value if self.written is None else self.written
 
 
 def traced(executable: Executable, inputs: Mapping[str, Array], keep_operands: bool = False) -> Iterator[Step]:

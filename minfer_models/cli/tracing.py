@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Protocol
 
+from minfer_ir.graph import Node
 from minfer_ir.params import DevicePlan
 from minfer_ir.runtime.isolated import OnBackend, Referee, ReferenceOps, operand_values
 from minfer_ir.runtime.mismatch import find_mismatch
@@ -92,11 +94,12 @@ def device_against(name: str) -> DeviceChoice:
 class Forward:
     """The forward over the last `n_tokens` tokens of a prompt; those before it run first, untraced.
 
-    None takes the last forward that the engine itself would run. Raises ContextError when the prompt doesn't fit,
-    EngineError for more tokens than the prompt or a forward has.
+    None takes the last forward that the engine itself would run. `chosen` are the nodes in whose name `wanted` is
+    found, in order. Raises ContextError when the prompt doesn't fit, EngineError for more tokens than the prompt or a
+    forward has, or when no node is chosen.
     """
 
-    def __init__(self, llm: LLM, prompt: str, n_tokens: int | None) -> None:
+    def __init__(self, llm: LLM, prompt: str, n_tokens: int | None, wanted: re.Pattern[str] | None = None) -> None:
         engine = llm.engine
         self.llm, self.token_ids = llm, llm.tokenizer.encode(prompt, add_bos=None)
         count = len(self.token_ids)
@@ -114,15 +117,27 @@ class Forward:
         rows = Rows.of(sequence.id, self.token_ids[-self.rows :], count - self.rows)
         params, self.inputs = engine.prepare(rows, "last")
         self.executable = engine.executable(params)
+        self.wanted, self.chosen = wanted, self._chosen(wanted)
 
     def steps(self, keep_operands: bool) -> Iterator[Step]:
-        """The forward, node by node."""
-        return traced(self.executable, self.inputs, keep_operands)
+        """The forward's chosen nodes, one by one."""
+        chosen = {node.id for node in self.chosen}
+        return (s for s in traced(self.executable, self.inputs, keep_operands) if s.node.id in chosen)
 
     def stored(self, nodes: list[TracedNode]) -> StoredTrace:
         """What a file keeps of it."""
         name = self.llm.engine.model.file.path.name
         return StoredTrace(name, self.token_ids, self.rows, settings_of(self.llm), nodes)
+
+    def _chosen(self, wanted: re.Pattern[str] | None) -> list[Node]:
+        graph = self.executable.graph
+        run = [graph[i] for split in self.executable.splits for i in split.nodes]
+        chosen = run if wanted is None else [n for n in run if wanted.search(n.name)]
+        if not chosen and wanted is not None:
+            nearest = get_close_matches(wanted.pattern, [n.name for n in run], n=3, cutoff=0.4)
+            hint = f"; did you mean {', '.join(nearest)}?" if nearest else ""
+            raise EngineError(f"--node {wanted.pattern}: none of the plan's {len(run)} nodes is called that{hint}")
+        return chosen
 
 
 class Check(Protocol):
@@ -190,7 +205,8 @@ class AgainstFile:
                 f"this one is of {forward.rows} of {forward.token_ids}: there is nothing to compare"
             )
         self._path = path
-        self._nodes = {node.name: node for node in stored.nodes}
+        wanted = forward.wanted
+        self._nodes = {n.name: n for n in stored.nodes if wanted is None or wanted.search(n.name)}
         self._equal, self._only_here = 0, 0
         now, then = settings_of(forward.llm), stored.settings
         self._changes = [f"{k}: {then.get(k)} there, {v} here" for k, v in now.items() if then.get(k) != v]
@@ -222,6 +238,15 @@ class AgainstFile:
             lines.append(f"{self._only_here} nodes are only here and {len(self._nodes)} only there, uncompared")
             lines += [f"setting that differs: {change}" for change in self._changes]
         return "\n".join(lines)
+
+
+def check_of(
+    forward: Forward, against: str | None, stored: StoredTrace | None, settings: Settings
+) -> AgainstFile | AgainstBackend | None:
+    """What `--against` names, a stored trace or a backend, to hold `forward` against; None for nothing."""
+    if against is None:
+        return None
+    return AgainstBackend(against, forward, settings) if stored is None else AgainstFile(Path(against), stored, forward)
 
 
 def _node_json(node: TracedNode) -> dict[str, Any]:
