@@ -13,7 +13,7 @@ from minfer_ir.ops.attention import window_mode
 from minfer_ir.ops.fused_rope import plain_rope
 from minfer_ir.ops.rope import RopeAttrs
 from minfer_kernels.cpu.emitter import Emitter, row_width
-from minfer_kernels.cpu.kernels.parts.attention_scratch import attention_scratch_bytes, most_blocks, shared_bytes
+from minfer_kernels.cpu.kernels.parts.attention.scratch import attention_scratch_bytes, most_blocks, shared_bytes
 from minfer_kernels.cpu.kernels.parts.tile_scratch import TILE_BYTES, UNIT
 from minfer_kernels.cpu.runner.tape import Place, Stretch
 from minfer_kernels.cpu.weights.layouts import get_rows_kernel, matmul_kernel, packed_rows_kernel, packing

@@ -18,7 +18,7 @@ from minfer_ir.formats import Q8_0_CELL, Q8A32
 from minfer_ir.formats.cells import cell_values
 from minfer_ir.testing.tolerances import ATTENTION
 from minfer_kernels.cpu.compiler.features import Isa
-from minfer_kernels.cpu.kernels.parts.attention_scratch import (
+from minfer_kernels.cpu.kernels.parts.attention.scratch import (
     COUNTER_BYTES,
     attention_scratch_bytes,
     most_blocks,

@@ -1,4 +1,4 @@
-"""Softmax attention over KV cells; `parts/attention_blocks.py` states the order of its arithmetic.
+"""Softmax attention over KV cells; `parts/attention/blocks.py` states the order of its arithmetic.
 
 `attend[window,cells]`: the window mode (`causal`, `span`, `map`) and the cell type (`f32`, `f16`, `q8_0`).
 
@@ -13,15 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from minfer_kernels.cpu.compiler.kernel import F32, Int, Kernel, Ptr, kernel, kernel_family
-from minfer_kernels.cpu.kernels.parts.attention_blocks import merge_state, merge_values, start_state, write_result
-from minfer_kernels.cpu.kernels.parts.attention_scratch import (
+from minfer_kernels.cpu.kernels.parts.attention.blocks import merge_state, merge_values, start_state, write_result
+from minfer_kernels.cpu.kernels.parts.attention.scratch import (
     BLOCK,
     COUNTER_BYTES,
     COUNTER_STRIDE,
     QUERIES,
     SPLIT_ROWS,
 )
-from minfer_kernels.cpu.kernels.parts.attention_tile import tile_of, value_row
+from minfer_kernels.cpu.kernels.parts.attention.tile import tile_of, value_row
 from minfer_kernels.cpu.kernels.parts.rows import ceil_div
 from minfer_kernels.cpu.kernels.parts.windows import row_sharing, window_functions
 from minfer_kernels.cpu.simd import inline, larger, load_i32, smaller

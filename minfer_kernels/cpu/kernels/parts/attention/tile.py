@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from minfer_kernels.cpu.kernels.parts.attention_blocks import (
+from minfer_kernels.cpu.kernels.parts.attention.blocks import (
     block_weights,
     clear,
     copy,
@@ -16,14 +16,15 @@ from minfer_kernels.cpu.kernels.parts.attention_blocks import (
     merge_values,
     start_state,
 )
-from minfer_kernels.cpu.kernels.parts.attention_cells import Cells, cells_of, reads_cells
-from minfer_kernels.cpu.kernels.parts.attention_scratch import BLOCK, COLUMNS
-from minfer_kernels.cpu.kernels.parts.attention_tiles import QUERY_COUNTS, VECTORS, value_tile
+from minfer_kernels.cpu.kernels.parts.attention.cells import Cells, cells_of, reads_cells
+from minfer_kernels.cpu.kernels.parts.attention.registers.loops import QUERY_COUNTS, VECTORS
+from minfer_kernels.cpu.kernels.parts.attention.registers.values import value_tile
+from minfer_kernels.cpu.kernels.parts.attention.scratch import BLOCK, COLUMNS
 from minfer_kernels.cpu.kernels.parts.rows import ceil_div
 from minfer_kernels.cpu.kernels.parts.windows import row_sharing, window_functions
 from minfer_kernels.cpu.simd import inline, larger, load_f32, load_i64, smaller, store_f32, store_i64
 
-# Where the parts of a thread's scratch begin; `attention_scratch.fixed_bytes` adds them up.
+# Where the parts of a thread's scratch begin; `scratch.fixed_bytes` adds them up.
 ROW_TABLE = 8 * BLOCK
 COLUMN_TABLE = 16 * BLOCK
 STAGED = 24 * BLOCK

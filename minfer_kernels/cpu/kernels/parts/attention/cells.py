@@ -11,20 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from minfer_kernels.cpu.kernels.parts.attention_scratch import BLOCK, COLUMNS
-from minfer_kernels.cpu.kernels.parts.attention_tiles import (
-    load_f16,
-    load_quants16,
+from minfer_kernels.cpu.kernels.parts.attention.registers.float_scores import score_store, score_tile
+from minfer_kernels.cpu.kernels.parts.attention.registers.floats import load_f16, widen_f16x4
+from minfer_kernels.cpu.kernels.parts.attention.registers.packed_scores import (
     quad_start,
     quad_store,
     quad_tile,
-    score_store,
-    score_tile,
-    stage_lanes,
-    stage_quads,
     tile_groups,
-    widen_f16x4,
 )
+from minfer_kernels.cpu.kernels.parts.attention.registers.staging import stage_lanes, stage_quads
+from minfer_kernels.cpu.kernels.parts.attention.registers.values import load_quants16
+from minfer_kernels.cpu.kernels.parts.attention.scratch import BLOCK, COLUMNS
 from minfer_kernels.cpu.kernels.parts.blocks8 import write_block32
 from minfer_kernels.cpu.kernels.parts.rows import ceil_div
 from minfer_kernels.cpu.simd import (

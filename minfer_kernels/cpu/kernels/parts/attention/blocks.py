@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minfer_kernels.cpu.kernels.parts.attention_tiles import exp_weight
+from minfer_kernels.cpu.kernels.parts.attention.registers.weights import exp_weight
 from minfer_kernels.cpu.simd import (
     f32,
     first_lane,
