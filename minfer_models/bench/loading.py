@@ -14,7 +14,8 @@ from minfer_models.bench.workload import BenchError
 from minfer_models.cli.loading import compiling_shown, file_bytes, located, warn_of_threads, weights_shown
 from minfer_models.cli.progress import Progress
 from minfer_models.engine import EngineOptions, Model
-from minfer_models.llm import LLM, load
+from minfer_models.llm import LLM
+from minfer_models.loading import load
 from minfer_models.offload import parse_layers
 from minfer_models.settings import ISAS, Settings
 

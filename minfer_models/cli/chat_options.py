@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
+
+from minfer_models.cli.groups import OptionGroup, option
 
 ChatTemplateName: TypeAlias = Annotated[
     str | None,
@@ -24,8 +28,26 @@ ChatArguments: TypeAlias = Annotated[
 ]
 
 
-def chat_arguments(given: list[str] | None) -> dict[str, Any]:
-    """`--chat-arg` values by key. Raises BadParameter for what isn't KEY=VALUE, and for a key given twice."""
+@dataclass(frozen=True, slots=True)
+class TemplateChoice:
+    """The two options as they were given; asked for what they mean, they are checked."""
+
+    name: str | None
+    pairs: list[str] | None
+
+    @property
+    def source(self) -> str | Path | None:
+        """What `minfer_models.load(chat_template=...)` takes. Raises BadParameter for a file that isn't there."""
+        return _source(self.name)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The template's arguments. Raises BadParameter for what isn't KEY=VALUE, and for a key given twice."""
+        return _arguments(self.pairs)
+
+
+def _arguments(given: list[str] | None) -> dict[str, Any]:
+    """`--chat-arg` values by key."""
     arguments: dict[str, Any] = {}
     for text in given or ():
         key, equals, value = text.partition("=")
@@ -45,8 +67,8 @@ def _value(text: str) -> Any:
         return text
 
 
-def chat_template_source(name: str | None) -> str | Path | None:
-    """What `minfer_models.load(chat_template=...)` takes: the file where there is one, else the name as it is."""
+def _source(name: str | None) -> str | Path | None:
+    """The file where there is one, else the name as it is."""
     if name is None:
         return None
     path = Path(name)
@@ -55,3 +77,13 @@ def chat_template_source(name: str | None) -> str | Path | None:
     if path.suffix or len(path.parts) > 1:
         raise typer.BadParameter(f"--chat-template {name}: there is no such file")
     return name
+
+
+def _read(given: Mapping[str, Any]) -> TemplateChoice:
+    return TemplateChoice(given["chat_template"], given["chat_arg"])
+
+
+TEMPLATE = OptionGroup(
+    "template", (option("chat_template", ChatTemplateName, None), option("chat_arg", ChatArguments, None)), _read
+)
+"""A command's parameter `template`, a TemplateChoice."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
+
+from minfer_models.cli.groups import OptionGroup, option
 
 GrammarText: TypeAlias = Annotated[
     str | None,
@@ -31,17 +34,17 @@ def grammar_request(grammar: str | None, json_schema: str | None, after_thinking
     if after_thinking and grammar is None and json_schema is None:
         raise typer.BadParameter("--grammar-after-thinking needs --grammar or --json-schema")
     if grammar is not None:
-        text = _read("--grammar", grammar, "::=" in grammar)
+        text = _text("--grammar", grammar, "::=" in grammar)
         _check(text, is_schema=False)
         return {"grammar": text, "after_thinking": after_thinking}
     if json_schema is not None:
-        text = _read("--json-schema", json_schema, _is_schema(json_schema))
+        text = _text("--json-schema", json_schema, _is_schema(json_schema))
         _check(text, is_schema=True)
         return {"json_schema": text, "after_thinking": after_thinking}
     return {}
 
 
-def _read(option: str, given: str, is_text: bool) -> str:
+def _text(flag: str, given: str, is_text: bool) -> str:
     """The text itself, or that of the file."""
     if is_text:
         return given
@@ -49,9 +52,9 @@ def _read(option: str, given: str, is_text: bool) -> str:
     try:
         return path.read_text("utf-8")
     except UnicodeDecodeError as error:
-        raise typer.BadParameter(f"{option} {given}: it isn't UTF-8: {error.reason} at byte {error.start}") from None
+        raise typer.BadParameter(f"{flag} {given}: it isn't UTF-8: {error.reason} at byte {error.start}") from None
     except OSError as error:
-        raise typer.BadParameter(f"{option} {given}: {error.strerror}") from None
+        raise typer.BadParameter(f"{flag} {given}: {error.strerror}") from None
 
 
 def _is_schema(given: str) -> bool:
@@ -65,3 +68,19 @@ def _check(text: str, is_schema: bool) -> None:
         check_json_schema(text) if is_schema else check_gbnf(text)
     except GrammarError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def _read(given: Mapping[str, Any]) -> dict[str, Any]:
+    return grammar_request(given["grammar"], given["json_schema"], given["grammar_after_thinking"])
+
+
+GRAMMAR = OptionGroup(
+    "bound",
+    (
+        option("grammar", GrammarText, None),
+        option("json_schema", JsonSchema, None),
+        option("grammar_after_thinking", GrammarAfterThinking, False),
+    ),
+    _read,
+)
+"""A command's parameter `bound`: what binds its text, as keyword arguments of `LLM.generate`."""

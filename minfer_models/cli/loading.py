@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 def load_shown(model: str, progress: Progress, **options: Any) -> LLM:
     """`minfer_models.load`, with a progress line for the weights and for kernels that compile for the first time."""
-    from minfer_models.llm import load
+    from minfer_models.loading import load
     from minfer_models.settings import Settings
 
     settings = Settings.from_env()

@@ -69,6 +69,13 @@ def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
+def most_tokens(n: int) -> int | None:
+    """`-n` as `LLM.generate` takes it: None for -1. Raises BadParameter for none at all."""
+    if n != -1 and n < 1:
+        raise typer.BadParameter(f"-n is {n}, expected at least 1, or -1 for no limit")
+    return None if n == -1 else n
+
+
 def check_stops(stops: list[str] | None) -> None:
     """Raise BadParameter for an empty stop string."""
     if stops is not None and "" in stops:

@@ -9,33 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from minfer_models.cli.chat_options import ChatArguments, ChatTemplateName, chat_arguments, chat_template_source
+from minfer_models.cli.chat_options import TEMPLATE, TemplateChoice
 from minfer_models.cli.command import INTERRUPTED
-from minfer_models.cli.grammar_options import GrammarAfterThinking, GrammarText, JsonSchema, grammar_request
-from minfer_models.cli.options import (
-    Context,
-    DeviceName,
-    FusionsOff,
-    GpuLayers,
-    GpuMemory,
-    KvCells,
-    KvType,
-    ModelName,
-    StopStrings,
-    Threads,
-    ThreadsFixed,
-    check_stops,
-    names,
-)
+from minfer_models.cli.grammar_options import GRAMMAR
+from minfer_models.cli.groups import takes
+from minfer_models.cli.loading_options import QUICK_LOADING
+from minfer_models.cli.options import ModelName, StopStrings, check_stops, most_tokens
 from minfer_models.cli.prompt import check_prompt, read_prompt
-from minfer_models.cli.sampling_options import check_sampling, takes_sampling
-from minfer_models.settings import without_blas_threads
+from minfer_models.cli.sampling_options import SAMPLING
 
 if TYPE_CHECKING:
     from minfer_models.generation import Generation
 
 
-@takes_sampling
+@takes(QUICK_LOADING, SAMPLING, TEMPLATE, GRAMMAR)
 def run(
     model: ModelName,
     prompt: Annotated[
@@ -49,21 +36,11 @@ def run(
     stop: StopStrings = None,
     *,
     sampling: dict[str, Any],
-    device: DeviceName = None,
-    gpu_layers: GpuLayers = None,
-    gpu_mem: GpuMemory = None,
-    threads: Threads = None,
-    threads_fixed: ThreadsFixed = False,
-    ctx: Context = None,
-    kv: KvType = KvCells.AUTO,
-    fusions_off: FusionsOff = "",
+    loading: dict[str, Any],
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
     system: Annotated[str | None, typer.Option(help="The system message, with --chat.")] = None,
-    chat_template: ChatTemplateName = None,
-    chat_arg: ChatArguments = None,
-    grammar: GrammarText = None,
-    json_schema: JsonSchema = None,
-    grammar_after_thinking: GrammarAfterThinking = False,
+    template: TemplateChoice,
+    bound: dict[str, Any],
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
     ] = False,
@@ -75,37 +52,23 @@ def run(
     check_prompt(prompt, file)
     if system is not None and not chat:
         raise typer.BadParameter("--system is a message of the chat template: it needs --chat")
-    for option, given in (("--chat-template", chat_template), ("--chat-arg", chat_arg)):
+    for option, given in (("--chat-template", template.name), ("--chat-arg", template.pairs)):
         if given and not chat:
             raise typer.BadParameter(f"{option} is about the chat template: it needs --chat")
-    if n != -1 and n < 1:
-        raise typer.BadParameter(f"-n is {n}, expected at least 1, or -1 for no limit")
-    if device in (None, "auto", "cpu"):
-        without_blas_threads()
-    check_sampling(sampling)
+    limit, source, arguments = most_tokens(n), template.source, template.arguments
     check_stops(stop)
-    arguments, source = chat_arguments(chat_arg), chat_template_source(chat_template)
-    bound = grammar_request(grammar, json_schema, grammar_after_thinking)
     text = read_prompt(prompt, file)
 
-    from minfer_models.cli.loading import device_options, load_shown, plan_forwards
+    from minfer_models.cli.loading import load_shown, plan_forwards
     from minfer_models.cli.output import stdout_writer
     from minfer_models.cli.progress import progress
     from minfer_models.cli.settings_view import steps_by_threads
     from minfer_models.cli.telling import remarks, result, summary
 
     with progress() as shown:
-        options = {
-            "n_ctx": ctx,
-            "threads": threads,
-            "threads_fixed": threads_fixed or None,
-            "kv": kv,
-            "fusions_off": names(fusions_off),
-            "for_chat": chat,
-            "chat_template": source,
-        }
-        with load_shown(model, shown, **device_options(device, gpu_layers, gpu_mem), **options) as llm:
-            request = {"max_tokens": None if n == -1 else n, "stop": stop, **bound, **sampling}
+        options = {"for_chat": chat, "chat_template": source, **loading}
+        with load_shown(model, shown, **options) as llm:
+            request = {"max_tokens": limit, "stop": stop, **bound, **sampling}
             if chat:
                 generation = llm.chat(_messages(text, system), template_arguments=arguments, **request)
             else:

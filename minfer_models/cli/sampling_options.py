@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import wraps
 from typing import Annotated, Any
 
 import typer
+
+from minfer_models.cli.groups import OptionGroup, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +29,8 @@ class SamplingOption:
 
     def parameter(self) -> inspect.Parameter:
         """The parameter of a command."""
-        option = typer.Option(*(self.flags or (self.flag,)), help=self.help)
-        return inspect.Parameter(
-            self.setting,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=self.default,
-            annotation=Annotated[self.kind, option],
-        )
+        declared = typer.Option(*(self.flags or (self.flag,)), help=self.help)
+        return option(self.setting, Annotated[self.kind, declared], self.default)
 
 
 OPTIONS = (
@@ -78,31 +74,6 @@ OPTIONS = (
 """As in SamplingParams, but for the temperature: a command line that says nothing gets the most likely tokens."""
 
 
-def takes_sampling(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command every option of a sampler; its parameter `sampling` gets them as settings by name.
-
-    The options stand where `sampling` does. They are unchecked: `check_sampling` imports numpy.
-    """
-    signature = inspect.signature(command, eval_str=True)
-    parameters: list[inspect.Parameter] = []
-    for parameter in signature.parameters.values():
-        if parameter.name == "sampling":
-            parameters += [option.parameter() for option in OPTIONS]
-        else:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-
-    @wraps(command)
-    def run(**given: Any) -> None:
-        sampling = _settings({option.setting: given.pop(option.setting) for option in OPTIONS})
-        command(**given, sampling=sampling)
-
-    changed: Any = run
-    changed.__signature__ = signature.replace(parameters=parameters)
-    changed.__annotations__ = {p.name: p.annotation for p in parameters}
-    del changed.__wrapped__
-    return run
-
-
 def _settings(given: dict[str, Any]) -> dict[str, Any]:
     """What the options say, lists of texts read; what isn't said about those keeps its default."""
     biases, breakers = given.pop("logit_bias"), given.pop("dry_sequence_breakers")
@@ -121,13 +92,20 @@ def _bias(text: str) -> tuple[int, float]:
         raise typer.BadParameter(f"--logit-bias is {text!r}, expected ID=BIAS, such as 15=-1.5 or 15=-inf") from None
 
 
-def check_sampling(sampling: dict[str, Any]) -> None:
-    """Raise BadParameter for a setting out of range, called as on the command line."""
+def _read(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of SamplingParams, checked; one that is out of range is called as on the command line."""
+    settings = _settings(dict(given))
+
     from minfer_models.sampling import SamplingError, SamplingParams
 
     try:
-        SamplingParams(**sampling)
+        SamplingParams(**settings)
     except SamplingError as error:
         setting, _, rest = str(error).partition(" ")
         flag = next(option.flag for option in OPTIONS if option.setting == setting)
         raise typer.BadParameter(f"{flag} {rest}") from None
+    return settings
+
+
+SAMPLING = OptionGroup("sampling", [each.parameter() for each in OPTIONS], _read)
+"""A command's parameter `sampling`: settings by name."""

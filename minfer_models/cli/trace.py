@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from minfer_models.cli.command import FOUND
-from minfer_models.cli.options import (
-    Context,
-    DeviceName,
-    FusionsOff,
-    GpuLayers,
-    GpuMemory,
-    KvCells,
-    KvType,
-    ModelName,
-    OutputFile,
-    Threads,
-    names,
-)
+from minfer_models.cli.groups import takes
+from minfer_models.cli.loading_options import LOADING
+from minfer_models.cli.options import ModelName, OutputFile
 
 if TYPE_CHECKING:
     from minfer_models.cli.progress import Progress
@@ -29,6 +19,7 @@ if TYPE_CHECKING:
     from minfer_models.cli.value_file import ValueFile
 
 
+@takes(LOADING)
 def trace(
     model: ModelName,
     prompt: Annotated[str, typer.Option("-p", "--prompt", help="The text of the forward, taken literally.")],
@@ -46,13 +37,8 @@ def trace(
     n_tokens: Annotated[
         int | None, typer.Option(min=1, help="Trace a forward of the last N tokens; those before run first.")
     ] = None,
-    device: DeviceName = None,
-    gpu_layers: GpuLayers = None,
-    gpu_mem: GpuMemory = None,
-    threads: Threads = None,
-    ctx: Context = None,
-    kv: KvType = KvCells.AUTO,
-    fusions_off: FusionsOff = "",
+    *,
+    loading: dict[str, Any],
 ) -> None:
     """Show every value of one forward.
 
@@ -63,7 +49,7 @@ def trace(
     the node it stops at is the one whose kernel is wrong. --against FILE compares bits with a trace that -o wrote, and
     stops at the first node that differs. Exit code 3 when something differs.
     """
-    from minfer_models.cli.loading import device_options, load_shown
+    from minfer_models.cli.loading import load_shown
     from minfer_models.cli.progress import progress
     from minfer_models.cli.tracing import Forward, StoredTrace, check_of, device_against
     from minfer_models.cli.value_file import OPTION, value_file
@@ -79,9 +65,7 @@ def trace(
     stored = None if file is None else StoredTrace.read(file)
     if against is not None and file is None:
         device_against(against)
-    options = {"n_ctx": ctx, "kv": kv, "threads": threads, "fusions_off": names(fusions_off)}
-    options |= device_options(device, gpu_layers, gpu_mem)
-    with progress() as shown, load_shown(model, shown, **options) as llm:
+    with progress() as shown, load_shown(model, shown, **loading) as llm:
         forward = Forward(llm, prompt, n_tokens, wanted)
         check = check_of(forward, against, stored, settings)
         with value_file(values) as kept:

@@ -61,7 +61,7 @@ def test_a_broken_template_is_refused_before_any_weight_is_taken_in(
 ) -> None:
     file = tmp_path / "talk.jinja"
     file.write_text("{% for m in messages %}\n{{ m.content.shout() }}\n{% endfor %}")
-    monkeypatch.setattr("minfer_models.llm.place_model", lambda *_: pytest.fail("the model was placed"))
+    monkeypatch.setattr("minfer_models.loading.place_model", lambda *_: pytest.fail("the model was placed"))
     said = error_line(minfer("run", tiny, *RUN, "--chat-template", file))
     assert "failed at its line 2: UndefinedError" in said
     assert "m.content.shout()" in said

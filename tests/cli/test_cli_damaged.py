@@ -9,7 +9,7 @@ import pytest
 from cli_calls import error_line, minfer
 
 from minfer_models.gguf import SplitRule, file_source, open_gguf, write_gguf
-from minfer_models.llm import load
+from minfer_models.loading import load
 from minfer_models.synthetic import SyntheticModel, write_model
 from tools.fuzzing.document import Document, Info, parse
 

@@ -13,7 +13,7 @@ from gguf.quants import dequantize
 
 from minfer_ir.formats import WEIGHT_FORMATS
 from minfer_models.gguf import GGUFError, TensorInfo, open_gguf
-from minfer_models.llm import load
+from minfer_models.loading import load
 from minfer_models.synthetic import SyntheticModel, llama3_factors, write_model
 
 MATRICES = {

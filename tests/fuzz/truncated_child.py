@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from minfer_models.gguf import GGUFError
-from minfer_models.llm import load
+from minfer_models.loading import load
 
 
 def change(path: Path, how: str) -> None:

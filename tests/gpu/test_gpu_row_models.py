@@ -17,7 +17,8 @@ from minfer_ir.runtime.numpy_backend import NumpyBackend
 from minfer_ir.types import TensorType
 from minfer_kernels.gpu.backend import GpuBackend
 from minfer_models.engine import Logits, Rows, TokenSequence
-from minfer_models.llm import LLM, load
+from minfer_models.llm import LLM
+from minfer_models.loading import load
 from minfer_models.settings import Settings
 from minfer_models.synthetic import SyntheticModel, llama3_factors, write_model
 

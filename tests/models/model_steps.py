@@ -14,7 +14,8 @@ from minfer_kernels.cpu.backend import CpuBackend
 from minfer_kernels.cpu.compiler.features import HostFeatures, Isa
 from minfer_kernels.cpu.compiler.library import KernelLibrary
 from minfer_models.engine import Logits, Model, Rows, TokenSequence
-from minfer_models.llm import LLM, load
+from minfer_models.llm import LLM
+from minfer_models.loading import load
 from minfer_models.settings import Settings
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "test-kernels"

@@ -22,7 +22,8 @@ from minfer_kernels.cpu.backend import CpuBackend
 from minfer_kernels.cpu.compiler.library import KernelLibrary
 from minfer_kernels.gpu.backend import GpuBackend
 from minfer_models.engine import Logits, Rows
-from minfer_models.llm import LLM, load
+from minfer_models.llm import LLM
+from minfer_models.loading import load
 from minfer_models.settings import Settings
 from minfer_models.synthetic import SyntheticModel, write_model
 

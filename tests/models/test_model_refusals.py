@@ -15,7 +15,7 @@ from minfer_ir.runtime.numpy_backend import NumpyBackend
 from minfer_models.engine import EngineOptions
 from minfer_models.gguf import GGUFError, GGUFFile, TensorSource, array_source, file_source, open_gguf, write_gguf
 from minfer_models.inspect import summarize
-from minfer_models.llm import load
+from minfer_models.loading import load
 from minfer_models.settings import Settings
 from minfer_models.synthetic import SyntheticModel, write_model
 

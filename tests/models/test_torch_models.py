@@ -14,7 +14,8 @@ from minfer_ir.params import DevicePlan
 from minfer_ir.runtime.numpy_backend import NumpyBackend
 from minfer_kernels.torch_ops.backend import TorchBackend
 from minfer_models.engine import EngineError
-from minfer_models.llm import LLM, load
+from minfer_models.llm import LLM
+from minfer_models.loading import load
 from minfer_models.settings import Settings
 from minfer_models.synthetic import SyntheticModel, write_model
 

@@ -19,7 +19,7 @@ from minfer_models.gguf import GGUFError, GGUFFile, check_finite, open_gguf
 from minfer_models.gguf.quantize.options import QuantizeOptions
 from minfer_models.gguf.quantize.quantize import write_quantized
 from minfer_models.inspect import summarize
-from minfer_models.llm import load
+from minfer_models.loading import load
 from minfer_models.sampling import SamplingError
 from minfer_models.settings import Settings
 from minfer_models.tokenizer import Tokenizer, TokenizerError

@@ -8,26 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from minfer_models.cli.chat_options import ChatArguments, ChatTemplateName, chat_arguments, chat_template_source
+from minfer_models.cli.chat_options import TEMPLATE, TemplateChoice
 from minfer_models.cli.command import INTERRUPTED
-from minfer_models.cli.grammar_options import GrammarAfterThinking, GrammarText, JsonSchema, grammar_request
-from minfer_models.cli.options import (
-    Context,
-    DeviceName,
-    FusionsOff,
-    GpuLayers,
-    GpuMemory,
-    KvCells,
-    KvType,
-    ModelName,
-    StopStrings,
-    Threads,
-    ThreadsFixed,
-    check_stops,
-    names,
-)
-from minfer_models.cli.sampling_options import check_sampling, takes_sampling
-from minfer_models.settings import Settings, without_blas_threads
+from minfer_models.cli.grammar_options import GRAMMAR
+from minfer_models.cli.groups import takes
+from minfer_models.cli.loading_options import QUICK_LOADING
+from minfer_models.cli.options import ModelName, StopStrings, check_stops, most_tokens
+from minfer_models.cli.sampling_options import SAMPLING
+from minfer_models.settings import Settings
 
 if TYPE_CHECKING:
     from minfer_models.cli.chat.reading import Reader
@@ -39,7 +27,7 @@ MOST_TOKENS = 1024
 """Of an answer, unless asked otherwise: small models may repeat themselves until the context is full."""
 
 
-@takes_sampling
+@takes(QUICK_LOADING, SAMPLING, TEMPLATE, GRAMMAR)
 def chat(
     context: typer.Context,
     model: ModelName,
@@ -53,19 +41,9 @@ def chat(
     stop: StopStrings = None,
     *,
     sampling: dict[str, Any],
-    chat_template: ChatTemplateName = None,
-    chat_arg: ChatArguments = None,
-    grammar: GrammarText = None,
-    json_schema: JsonSchema = None,
-    grammar_after_thinking: GrammarAfterThinking = False,
-    device: DeviceName = None,
-    gpu_layers: GpuLayers = None,
-    gpu_mem: GpuMemory = None,
-    threads: Threads = None,
-    threads_fixed: ThreadsFixed = False,
-    ctx: Context = None,
-    kv: KvType = KvCells.AUTO,
-    fusions_off: FusionsOff = "",
+    template: TemplateChoice,
+    bound: dict[str, Any],
+    loading: dict[str, Any],
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="After each answer: tokens reused, prefilled, generated; rates.")
     ] = False,
@@ -75,30 +53,14 @@ def chat(
     At a terminal with editing and history; from a pipe or a file every line is a message or a command such as /stats.
     Answers go to stdout, all else to stderr. Ctrl-C stops an answer and keeps the talk, /help lists the commands.
     """
-    if n != -1 and n < 1:
-        raise typer.BadParameter(f"-n is {n}, expected at least 1, or -1 for no limit")
-    if device in (None, "auto", "cpu"):
-        without_blas_threads()
-    check_sampling(sampling)
     check_stops(stop)
-    arguments, source = chat_arguments(chat_arg), chat_template_source(chat_template)
-    bound = grammar_request(grammar, json_schema, grammar_after_thinking)
+    options = {"for_chat": True, "chat_template": template.source, **loading}
+    request = {"max_tokens": most_tokens(n), "stop": stop, "template_arguments": template.arguments, **sampling}
 
     from minfer_models.cli.chat.resuming import resume
-    from minfer_models.cli.loading import device_options, load_shown
+    from minfer_models.cli.loading import load_shown
     from minfer_models.cli.progress import progress
 
-    options = {
-        "n_ctx": ctx,
-        "threads": threads,
-        "threads_fixed": threads_fixed or None,
-        "kv": kv,
-        "fusions_off": names(fusions_off),
-        "for_chat": True,
-        "chat_template": source,
-        **device_options(device, gpu_layers, gpu_mem),
-    }
-    request = {"max_tokens": None if n == -1 else n, "stop": stop, "template_arguments": arguments, **sampling}
     with progress() as shown:
         llm = load_shown(model, shown, **options)
     with llm, llm.conversation(system=system, **request, **bound) as conversation:
