@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from minfer_models.cli.options import Threads
 from minfer_models.cli.writing import Force, bytes_shown, say_written
 
 
@@ -33,16 +34,21 @@ def convert(
         str | None,
         typer.Option(metavar="NAME", help="The pre-tokenizer's name, where it isn't recognized by what it does."),
     ] = None,
+    threads: Threads = None,
     force: Force = False,
 ) -> None:
     """Convert a Hugging Face model to GGUF.
 
     Architectures llama (Mistral too), qwen2 and qwen3, weights in safetensors. The file appears whole or not at all.
     """
+    from minfer_models.cli.loading import warn_of_threads
     from minfer_models.cli.progress import progress
     from minfer_models.convert import plan_conversion
     from minfer_models.gguf import check_destination
+    from minfer_models.settings import Settings
 
+    threads = threads or Settings.from_env().threads
+    warn_of_threads(threads)
     check_destination(target, overwrite=force)
     with progress() as shown:
         shown.show(f"reading the tokenizer of {folder.name}")
@@ -51,5 +57,6 @@ def convert(
             (name, fmt), more = next(iter(plan.fallbacks.items())), len(plan.fallbacks) - 1
             also = f" and {more} more" if more else ""
             shown.say(f"{name}{also}: {fmt.name}, for rows that aren't whole blocks of {type_.value}")
-        plan.write(target, overwrite=force, hear=bytes_shown(shown, f"converting {folder.name}", plan.nbytes))
+        hear = bytes_shown(shown, f"converting {folder.name}", plan.nbytes)
+        plan.write(target, threads=threads, overwrite=force, hear=hear)
     say_written([target])

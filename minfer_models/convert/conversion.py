@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from minfer_models.convert.weights import TYPES, Weight, check_readable, equal_b
 from minfer_models.gguf import GGUFError, Metadata, TensorSource, array_source, check_destination, write_gguf
 from minfer_models.gguf.encode import typed_entries
 from minfer_models.gguf.hearing import HeardBytes, heard
+from minfer_models.gguf.pieces import PiecesAhead, usable_cpus
 from minfer_models.gguf.shards import require_whole_name
 
 FACTORS = "rope_freqs.weight"
@@ -33,23 +35,36 @@ FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "BF16": 32}
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A folder checked and planned: what will be written. `fallbacks` are the matrices that couldn't have the type."""
+    """A folder checked and planned: what will be written. `fallbacks` are the matrices that couldn't have the type.
+
+    `made` are the tensors that no file of the folder has; they come first, before `weights`.
+    """
 
     folder: HFFolder
     metadata: dict[str, Any]
-    tensors: list[TensorSource]
+    made: list[TensorSource]
+    weights: list[Weight]
     fallbacks: dict[str, Format] = field(default_factory=dict[str, Format])
 
     @property
     def nbytes(self) -> int:
         """Bytes of all tensors."""
-        return sum(tensor.nbytes for tensor in self.tensors)
+        return sum(tensor.nbytes for tensor in self.made) + sum(weight.nbytes for weight in self.weights)
 
-    def write(self, target: Path, *, overwrite: bool = False, hear: HeardBytes | None = None) -> Path:
-        """Write the file; raises ConvertError for values that can't be written, GGUFError for the place."""
+    def write(
+        self, target: Path, *, threads: int | None = None, overwrite: bool = False, hear: HeardBytes | None = None
+    ) -> Path:
+        """Write the file; raises ConvertError for values that can't be written, GGUFError for the place.
+
+        The bytes don't depend on `threads` (None: one for each usable CPU).
+        """
         require_whole_name(target)
-        tensors = self.tensors if hear is None else [heard(tensor, hear) for tensor in self.tensors]
-        return write_gguf(target, self.metadata, tensors, sources=self.folder.files, overwrite=overwrite)[0]
+        pieces = chain.from_iterable(weight.pieces() for weight in self.weights)
+        with PiecesAhead(pieces, threads or usable_cpus()) as ahead:
+            tensors = [*self.made, *(weight.source_from(ahead) for weight in self.weights)]
+            if hear is not None:
+                tensors = [heard(tensor, hear) for tensor in tensors]
+            return write_gguf(target, self.metadata, tensors, sources=self.folder.files, overwrite=overwrite)[0]
 
 
 def plan_conversion(
@@ -72,15 +87,13 @@ def plan_conversion(
     specs = _specs(sizes, folder)
     _check_shapes(found, specs, folder)
     weights = [_weight(found[name], name, sizes, type_name) for name in specs if name in found]
-    tensors = [weight.as_source() for weight in weights]
-    if sizes.rope_factors is not None:
-        tensors.insert(0, array_source(FACTORS, sizes.rope_factors))
+    made = [] if sizes.rope_factors is None else [array_source(FACTORS, sizes.rope_factors)]
     metadata = {
         **_general(folder, sizes, weights, type_name),
         **sizes.metadata,
         **vocabulary_entries(folder, sizes.n_vocab, pre, notice),
     }
-    return Conversion(folder, metadata, tensors, _fallbacks(weights, type_name))
+    return Conversion(folder, metadata, made, weights, _fallbacks(weights, type_name))
 
 
 def convert(
@@ -89,17 +102,20 @@ def convert(
     type_name: str = "auto",
     *,
     pre: str | None = None,
+    threads: int | None = None,
     overwrite: bool = False,
     hear: Callable[[str, int], None] | None = None,
     notice: Notice = lambda _: None,
 ) -> Path:
     """Write the model in the folder `path` to the GGUF file `target`, whole or not at all; returns it.
 
-    See `plan_conversion` for the options and what it raises; `hear(tensor, bytes)` follows what is written.
+    See `plan_conversion` for the options and what it raises, `Conversion.write` for the threads; `hear(tensor, bytes)`
+    follows what is written.
     """
     target = Path(target)
     check_destination(target, overwrite=overwrite)
-    return plan_conversion(path, type_name, pre=pre, notice=notice).write(target, overwrite=overwrite, hear=hear)
+    plan = plan_conversion(path, type_name, pre=pre, notice=notice)
+    return plan.write(target, threads=threads, overwrite=overwrite, hear=hear)
 
 
 def _named(folder: HFFolder, sizes: Hyperparameters) -> dict[str, SafeTensor]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
+from numpy.typing import NDArray
 
-from minfer_ir.formats.base import Floats
+Scalar = TypeVar("Scalar", np.float32, np.uint8)
 
 
-def side_by_side(rows: Floats, head_dim: int) -> Floats:
-    """Rows of whole heads, `[n * head_dim, ...]`, with each head's halves interleaved: 0, d/2, 1, d/2 + 1, ...
+def side_by_side(rows: NDArray[Scalar], head_dim: int) -> NDArray[Scalar]:
+    """Rows of whole heads, `[n * head_dim, ...]`, of values or bytes, with each head's halves interleaved: 0, d/2, 1, ...
 
     Hugging Face's llama rotates row i of a head with row i + d/2; GGUF's llama rotates neighbours (`LlamaModel.permute`
     in llama.cpp's convert_hf_to_gguf.py). q has n_heads heads and k n_kv_heads; both are permuted within each head.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +43,22 @@ class SafeTensor:
     start: int
     nbytes: int
 
+    def rows(self, start: int, stop: int, row_bytes: int) -> NDArray[np.uint8]:
+        """Rows `[stop - start, row_bytes]` of the bytes; raises ConvertError if the file shrank."""
+        rows = np.empty((stop - start, row_bytes), np.uint8)
+        at = self.start + start * row_bytes
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(at)
+            got = _read_into(file, rows.data.cast("B"))
+        if got != rows.nbytes:
+            raise ConvertError(f"the file now ends at byte {at + got}", path=self.path, tensor=self.name)
+        return rows
+
     def pieces(self, rows_each: int, row_bytes: int) -> Iterator[NDArray[np.uint8]]:
-        """The bytes as arrays `[rows, row_bytes]` of up to `rows_each` rows; raises ConvertError if the file shrank."""
+        """All rows, up to `rows_each` at a time."""
         n_rows = self.nbytes // row_bytes
-        with self.path.open("rb") as file:
-            file.seek(self.start)
-            for first in range(0, n_rows, rows_each):
-                piece = np.empty((min(rows_each, n_rows - first), row_bytes), np.uint8)
-                got = file.readinto(piece.data.cast("B"))
-                if got != piece.nbytes:
-                    at = self.start + first * row_bytes + got
-                    raise ConvertError(f"the file now ends at byte {at}", path=self.path, tensor=self.name)
-                yield piece
+        for first in range(0, n_rows, rows_each):
+            yield self.rows(first, min(first + rows_each, n_rows), row_bytes)
 
 
 def read_tensors(path: Path) -> dict[str, SafeTensor]:
@@ -77,6 +82,14 @@ def read_tensors(path: Path) -> dict[str, SafeTensor]:
     tensors = {name: _tensor(name, entry, path, data_start) for name, entry in header.items()}
     _check_places(tensors, path, data_start, size)
     return tensors
+
+
+def _read_into(file: FileIO, buffer: memoryview) -> int:
+    """How many bytes came before the end: a single read may bring less than is there."""
+    filled = 0
+    while filled < len(buffer) and (got := file.readinto(buffer[filled:])):
+        filled += got
+    return filled
 
 
 def _tensor(name: str, entry: Any, path: Path, data_start: int) -> SafeTensor:

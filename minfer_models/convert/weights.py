@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -13,9 +15,11 @@ from minfer_models.convert.errors import ConvertError
 from minfer_models.convert.permute import side_by_side
 from minfer_models.convert.safetensors import SafeTensor
 from minfer_models.gguf import TensorSource, type_of
+from minfer_models.gguf.pieces import Piece, PiecesAhead
 
-PIECE_ELEMENTS = 1 << 21
+PIECE_ELEMENTS = 1 << 18
 """Weights are read, checked and written in pieces of about this many elements: memory stays flat for any model."""
+FLOAT_BYTES = 4
 
 READ = ("F32", "F16", "BF16")
 TYPES = ("auto", "f32", "f16", "bf16", "q8_0")
@@ -31,20 +35,42 @@ class Weight:
     head_dim: int
     permuted: bool
 
-    def as_source(self) -> TensorSource:
-        """What the GGUF writer takes; its data is read when it's written."""
-        return TensorSource(self.name, self.source.shape, type_of(self.format), self._pieces)
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensor in the file."""
+        n = self.source.shape[-1]
+        return math.prod(self.source.shape) // n * self.format.row_bytes(n)
 
-    def _pieces(self) -> Iterator[Bytes]:
-        read, first = format_named(self.source.dtype), 0
+    def source_from(self, ahead: PiecesAhead) -> TensorSource:
+        """What the GGUF writer takes; its data is taken from `ahead` when it's written."""
+
+        def chunks() -> Iterator[Bytes]:
+            for _, made in ahead.of(self.name):
+                yield made
+
+        return TensorSource(self.name, self.source.shape, type_of(self.format), chunks)
+
+    def pieces(self) -> Iterator[Piece]:
+        """The tensor's pieces in order; each is read, checked and encoded when it is made."""
+        read = format_named(self.source.dtype)
         unit = self.head_dim if self.permuted else 1
         n = 1 if len(self.source.shape) == 1 and self.permuted else self.source.shape[-1]
         rows_each = max(1, PIECE_ELEMENTS // (n * unit)) * unit
-        for raw in self.source.pieces(rows_each, read.row_bytes(n)):
-            values = read.decode(raw)
-            self._check_finite(values, first)
-            yield self._encoded(values, first).reshape(-1, self.format.row_bytes(self.source.shape[-1]))
-            first += len(raw)
+        n_rows = self.source.nbytes // read.row_bytes(n)
+        for start in range(0, n_rows, rows_each):
+            stop = min(start + rows_each, n_rows)
+            yield Piece(self.name, FLOAT_BYTES * n * (stop - start), partial(self._made, start, stop, n))
+
+    def _made(self, start: int, stop: int, n: int) -> Bytes:
+        read = format_named(self.source.dtype)
+        raw = self.source.rows(start, stop, read.row_bytes(n))
+        values = read.decode(raw)
+        self._check_finite(values, start)
+        if self.format is read:
+            made = side_by_side(raw, self.head_dim) if self.permuted else raw
+        else:
+            made = self._encoded(values, start)
+        return made.reshape(-1, self.format.row_bytes(self.source.shape[-1]))
 
     def _encoded(self, values: Floats, first_row: int) -> Bytes:
         try:

@@ -13,8 +13,9 @@ from minfer_models.arch.tensors import vocabulary_rows
 from minfer_models.gguf import GGUFError, GGUFFile, TypedValue, open_gguf, write_gguf
 from minfer_models.gguf.constants import GGUFValueType
 from minfer_models.gguf.hearing import HeardBytes, heard
+from minfer_models.gguf.pieces import usable_cpus
 from minfer_models.gguf.quantize.mixes import FILE_TYPES
-from minfer_models.gguf.quantize.quantize import FILE_TYPE_KEY, usable_cpus
+from minfer_models.gguf.quantize.quantize import FILE_TYPE_KEY
 from minfer_models.gguf.quantize.stream import Conversion, ConvertedTensors
 from minfer_models.synthetic.mixes import type_of_matrix
 

@@ -11,6 +11,7 @@ from minfer_models.gguf.copying import copied_metadata
 from minfer_models.gguf.destination import check_destination
 from minfer_models.gguf.hearing import HeardBytes, heard
 from minfer_models.gguf.metadata import TypedValue
+from minfer_models.gguf.pieces import usable_cpus
 from minfer_models.gguf.quantize.options import QuantizeOptions
 from minfer_models.gguf.quantize.plan import Choice, plan_quantization
 from minfer_models.gguf.quantize.stream import Conversion, ConvertedTensors
@@ -101,8 +102,3 @@ def quantized_metadata(file: GGUFFile, file_type: int) -> dict[str, TypedValue]:
     metadata[VERSION_KEY] = TypedValue(GGUFValueType.UINT32, QUANTIZATION_VERSION)
     metadata[FILE_TYPE_KEY] = TypedValue(GGUFValueType.UINT32, file_type)
     return metadata
-
-
-def usable_cpus() -> int:
-    """CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
