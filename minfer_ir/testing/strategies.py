@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from minfer_ir.graph import Graph
 from minfer_ir.ops import OPS
 from minfer_ir.opspec import Array, Op
-from minfer_ir.testing.growth import AWKWARD, Growth, finish
+from minfer_ir.testing.growth.grow import add, finish
+from minfer_ir.testing.growth.pool import AWKWARD, Growth
 from minfer_ir.testing.values import Feed, draw_feed, draw_value
 from minfer_ir.testing.variants import Variant, drawn_variant, layouts
 from minfer_ir.types import TensorType
@@ -61,7 +62,7 @@ def graphs(draw: st.DrawFn, max_ops: int = 16, n_blocks: int = 2, without: Seque
     wanted = draw(st.lists(st.sampled_from(ops), min_size=n_ops, max_size=n_ops))
     for i, op in enumerate(wanted):
         with growth.builder.block(i * n_blocks // len(wanted)):
-            growth.add(op)
+            add(growth, op)
     return finish(growth)
 
 
@@ -76,8 +77,8 @@ def op_variants(draw: st.DrawFn, ops: Sequence[Op] = GROWN) -> Variant:
     growth = Growth(choose)
     op = draw(st.sampled_from(list(ops)))
     for filler in [*draw(st.lists(st.sampled_from(("silu", "matmul", "reshape", "view")), max_size=2))]:
-        growth.add(OPS[filler])
-    assume(growth.add(op))
+        add(growth, OPS[filler])
+    assume(add(growth, op))
     node = growth.pool[-1]
     growth.builder.output(node)
     graph = growth.builder.build()
