@@ -216,6 +216,11 @@ class GpuProgram:
         identity = partial(backend.identity, regions)
         self.capture = Capture(name, self._launch_all, backend.on.capture, identity, lambda: backend.probe)
 
+    @property
+    def launches(self) -> Sequence[Launch]:
+        """All launches, in the order in which they run."""
+        return self._launches
+
     def run(self) -> None:
         """All launches in order, or their captured graph."""
         with self._backend.on.active():
