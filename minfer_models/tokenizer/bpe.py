@@ -11,7 +11,7 @@ from tokenizers.normalizers import NFC
 
 from minfer_models.tokenizer.bytelevel import BYTE_TO_CHAR, NEVER_IN_UTF8, hex_token_to_bytes, token_to_bytes
 from minfer_models.tokenizer.errors import TokenizerError
-from minfer_models.tokenizer.merges import Made, check_merges, merges_from_metadata, ordinary_pairs
+from minfer_models.tokenizer.merges import Merges, check_merges, ordinary_pairs
 from minfer_models.tokenizer.pretokenizers import PRE_KEY, PreTokenizer, pre_tokenizer_from
 from minfer_models.tokenizer.utf8 import utf8
 from minfer_models.tokenizer.vocab import MATCHED_WHOLE, MERGES_KEY, TokenType, Vocab
@@ -43,10 +43,9 @@ class ByteLevelBpe:
         """Raises TokenizerError for a missing or unknown pre-tokenizer name and for broken arrays."""
         pre = pre_tokenizer_from(meta)
         vocab = Vocab.from_metadata(meta)
-        stated = merges_from_metadata(meta)
-        made = Made(stated)
-        vocab = vocab.with_special_ends(made)
-        return cls(vocab, ordinary_pairs(stated, vocab, made), pre, str(meta[PRE_KEY]))
+        merges = Merges.from_metadata(meta, vocab)
+        vocab = vocab.with_special_ends(merges)
+        return cls(vocab, ordinary_pairs(merges, vocab), pre, str(meta[PRE_KEY]))
 
     def encode(self, text: str) -> list[int]:
         """The ids of plain text. Raises TokenizerError for what the vocabulary cannot write."""
