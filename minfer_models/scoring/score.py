@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from minfer_models.engine import TokenSequence
 from minfer_models.llm import LLM
+from minfer_models.scoring.distribution import kl_divergence, log_softmax
 from minfer_models.scoring.moments import Estimate, Moments
 from minfer_models.scoring.windows import ScoringError, Window, cut
 
@@ -79,7 +80,7 @@ def compare(
         pairs = zip(scored_rows(llm, ids, window), scored_rows(reference, ids, window), strict=True)
         for (ours, targets), (theirs, _) in pairs:
             q, p = log_softmax(ours), log_softmax(theirs)
-            kl = np.maximum((np.exp(p) * (p - q)).sum(axis=1), 0.0)  # rounding can leave -1e-16
+            kl = kl_divergence(p, q)
             same = (ours.argmax(axis=1) == theirs.argmax(axis=1)).astype(float)
             sums.add(np.stack([-picked(q, targets), -picked(p, targets), kl, same], axis=1))
             kls.append(kl)
@@ -137,14 +138,6 @@ def scored_rows(llm: LLM, ids: list[int], window: Window) -> Iterator[tuple[NDAr
             stop = min(start + ROWS, len(part) - 1)
             logits = sequence.feed(part[start:stop], "all")
             yield logits, np.array(part[start + 1 : stop + 1], np.int64)
-
-
-def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    """In float64, along the last axis. Raises ScoringError for NaN or infinity."""
-    if not np.isfinite(logits).all():
-        raise ScoringError("the model's logits hold NaN or infinity: they are no distribution")
-    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
 def picked(rows: NDArray[np.float64], columns: NDArray[np.int64]) -> NDArray[np.float64]:

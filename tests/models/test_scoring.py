@@ -14,6 +14,7 @@ from oracle import Oracle
 from minfer_models import LLM, load
 from minfer_models.scoring import Estimate, Moments, ScoringError, compare, cut, perplexity
 from minfer_models.scoring import score as scoring
+from minfer_models.scoring.distribution import log_softmax
 from minfer_models.synthetic import SyntheticModel, byte_vocabulary, write_model
 
 TEXT = (Path(__file__).parent / "data" / "alice.txt").read_text()[:450]
@@ -163,8 +164,8 @@ def test_other_vocabularies_are_refused_with_both_sizes(models: tuple[Any, ...],
 
 def test_logits_that_are_not_finite_are_refused() -> None:
     with pytest.raises(ScoringError, match="NaN or infinity"):
-        scoring.log_softmax(np.array([[0.0, np.nan]], np.float32))
-    assert scoring.log_softmax(np.array([[1e4, -1e4]], np.float32)).tolist() == [[0.0, -2e4]]
+        log_softmax(np.array([[0.0, np.nan]], np.float32))
+    assert log_softmax(np.array([[1e4, -1e4]], np.float32)).tolist() == [[0.0, -2e4]]
 
 
 def test_moments_are_numpy_s() -> None:

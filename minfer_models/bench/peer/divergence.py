@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer_models.scoring.distribution import kl_divergence, log_softmax
+
 Rows = NDArray[np.floating[Any]]
 
 ROWS_AT_ONCE = 16
@@ -28,8 +30,7 @@ class Divergence:
 def divergence(p: Rows, q: Rows) -> Divergence:
     """KL of the softmax of logits `p` from that of `q`, both `[n_tokens, n_vocab]`.
 
-    Summed in float64. Rounding can leave a KL of equal rows below 0 by 1e-16; it counts as 0. Raises ValueError for
-    shapes that differ, NaN and infinity.
+    Summed in float64. Raises ValueError for shapes that differ, NaN and infinity.
     """
     if p.shape != q.shape or p.ndim != 2 or not p.size:
         raise ValueError(f"logits of shapes {p.shape} and {q.shape} can't be compared row by row")
@@ -39,13 +40,4 @@ def divergence(p: Rows, q: Rows) -> Divergence:
 
 
 def _kl(p: Rows, q: Rows) -> NDArray[np.float64]:
-    log_p, log_q = _log_softmax(p), _log_softmax(q)
-    return np.maximum((np.exp(log_p) * (log_p - log_q)).sum(axis=1), 0.0)
-
-
-def _log_softmax(logits: Rows) -> NDArray[np.float64]:
-    if not np.isfinite(logits).all():
-        raise ValueError("logits with NaN or infinity have no distribution")
-    x = logits.astype(np.float64)
-    x -= x.max(axis=1, keepdims=True)
-    return x - np.log(np.exp(x).sum(axis=1, keepdims=True))
+    return kl_divergence(log_softmax(p), log_softmax(q))
