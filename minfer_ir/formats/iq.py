@@ -17,7 +17,7 @@ _LEVELS = IQ4_LEVELS.astype(np.float32)
 # Index of the level nearest to half / 2, for half = -256..255. A table decides: the midpoints of levels are halves.
 _NEAREST = np.searchsorted((_LEVELS[1:] + _LEVELS[:-1]) / 2, np.arange(-256, 256) / 2, side="right").astype(np.uint8)
 # What the element of largest magnitude counts as: around the largest level, which is negative.
-_FIRST, _TRIES = 127.0, tuple(range(-134, -119))
+FIRST, TRIES = 127.0, np.arange(-134, -119, dtype=np.float32)
 
 
 class _Iq4Nl(BlockFormat):
@@ -34,7 +34,7 @@ class _Iq4Nl(BlockFormat):
     def encode_blocks(self, values: Floats, blocks: Blocks) -> None:
         near, factor = bounded(values)
         groups = np.ascontiguousarray(near.T)
-        scale = fit_table(groups, _FIRST, _TRIES, lambda v: _LEVELS[_nearest(v)])[:, None] * factor
+        scale = fit_table(groups, FIRST, TRIES, lambda v: _LEVELS[_nearest(v)])[:, None] * factor
         inverse = np.where(scale == 0, np.float32(0), np.float32(1) / scale)
         blocks["qs"] = pack_planes(_nearest(values * inverse), 4, 16)
         blocks["d"] = scale[:, 0]

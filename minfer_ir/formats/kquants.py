@@ -21,7 +21,7 @@ SUPER_BLOCK = 256
 _ZERO = np.float32(0)
 
 
-class _Affine(BlockFormat):
+class Affine(BlockFormat):
     """value = d * scale[j] * q - dmin * offset[j] for sub-block j, all integers unsigned."""
 
     def __init__(
@@ -30,6 +30,7 @@ class _Affine(BlockFormat):
         super().__init__(name, SUPER_BLOCK, layout)
         self.largest, self.largest_scale = (1 << bits) - 1, (1 << scale_bits) - 1
         self.sub_block, self.tries = sub_block, tries
+        self.absolute_errors = bits == 2
         quant_variance = ((1 << bits) ** 2 - 1) / 12
         self.unit_std = (uniform_square(0, self.largest_scale) * quant_variance) ** 0.5
 
@@ -50,6 +51,7 @@ class _Affine(BlockFormat):
         """The inverse of `sub_scales`."""
 
     def decode_blocks(self, blocks: Blocks) -> Floats:
+        """See `BlockFormat.decode_blocks`."""
         scales, offsets = self.sub_scales(blocks)
         scale: Floats = blocks["d"].astype(np.float32)[:, None] * scales
         offset: Floats = blocks["dmin"].astype(np.float32)[:, None] * offsets
@@ -62,10 +64,12 @@ class _Affine(BlockFormat):
         """How much the error of each element of sub-blocks `[sub_block, n]` weighs."""
 
     def encode_blocks(self, values: Floats, blocks: Blocks) -> None:
+        """See `BlockFormat.encode_blocks`."""
         near, factor = bounded(values)
         groups = np.ascontiguousarray(near.reshape(-1, self.sub_block).T)
-        absolute = self.largest == 3
-        scale, offset, fitted = fit_affine(groups, self.weights(groups), self.largest, self.tries, absolute=absolute)
+        scale, offset, fitted = fit_affine(
+            groups, self.weights(groups), self.largest, self.tries, absolute=self.absolute_errors
+        )
         d, scales = self._shared(scale.reshape(len(blocks), -1) * factor)
         dmin, offsets = self._shared(offset.reshape(len(blocks), -1) * factor)
         step = (d * scales)[..., None]
@@ -83,6 +87,7 @@ class _Affine(BlockFormat):
         return (peak / largest).astype(np.float16).astype(np.float32), integers
 
     def fill_scales(self, rng: np.random.Generator, blocks: Blocks, unit: Floats) -> None:
+        """See `BlockFormat.fill_scales`."""
         # Offsets stay near their scales, so that dmin = d * (mean quant) centres every sub-block about 0.
         scales, _ = self.sub_scales(blocks)
         reach = (self.largest_scale + 1) // 16
@@ -92,7 +97,7 @@ class _Affine(BlockFormat):
         blocks["d"], blocks["dmin"] = unit, unit * np.float32(self.largest / 2)
 
 
-class _Q2K(_Affine):
+class _Q2K(Affine):
     def __init__(self) -> None:
         layout = np.dtype([("scales", "u1", (16,)), ("qs", "u1", (64,)), ("d", "<f2"), ("dmin", "<f2")])
         super().__init__("Q2_K", layout, bits=2, scale_bits=4, sub_block=16, tries=_tries(3, -0.5, 16))
@@ -113,7 +118,7 @@ class _Q2K(_Affine):
         blocks["scales"] = scales | (offsets << np.uint8(4))
 
 
-class _Q4K(_Affine):
+class _Q4K(Affine):
     """Q4_K, and Q5_K with a fifth bit per quant in `qh`.
 
     The 12 bytes of 6-bit scales and offsets: bytes 0-3 hold scales 0-3 and, above them, the high bits of scales 4-7;
@@ -155,7 +160,7 @@ class _Q4K(_Affine):
         blocks["scales"] = np.concatenate([first, second, mixed], axis=1)
 
 
-class _Centred(BlockFormat):
+class Centred(BlockFormat):
     """value = d * scale[j] * q for sub-block j of 16, scale and q signed."""
 
     zero_scale: int  # what stands for the scales of a block of zeros
@@ -186,11 +191,13 @@ class _Centred(BlockFormat):
         """The inverse of `sub_scales`."""
 
     def decode_blocks(self, blocks: Blocks) -> Floats:
+        """See `BlockFormat.decode_blocks`."""
         scales = blocks["d"].astype(np.float32)[:, None] * self.sub_scales(blocks)
         values = scales[..., None] * self.quants(blocks).reshape(len(blocks), 16, 16)
         return values.reshape(len(blocks), SUPER_BLOCK)
 
     def encode_blocks(self, values: Floats, blocks: Blocks) -> None:
+        """See `BlockFormat.encode_blocks`."""
         near, factor = bounded(values)
         scale, fitted = self.fit(np.ascontiguousarray(near.reshape(-1, 16).T))
         scale = scale.reshape(len(blocks), 16) * factor
@@ -207,10 +214,11 @@ class _Centred(BlockFormat):
         blocks["d"] = d[:, 0]
 
     def fill_scales(self, rng: np.random.Generator, blocks: Blocks, unit: Floats) -> None:
+        """See `BlockFormat.fill_scales`."""
         blocks["d"] = unit * random_signs(rng, len(blocks))
 
 
-class _Q3K(_Centred):
+class _Q3K(Centred):
     """Quants of 3 bits: two in `qs`, and a high bit in `hmask` whose absence subtracts 4.
 
     Scales of 6 bits, biased by 32: bytes 0-7 of `scales` hold the low nibbles of scales 0-7 and, above them, of 8-15;
@@ -244,7 +252,7 @@ class _Q3K(_Centred):
         blocks["scales"] = np.concatenate([low, high], axis=1)
 
 
-class _Q6K(_Centred):
+class _Q6K(Centred):
     """Quants of 6 bits biased by 32: nibbles in `ql`, two high bits in `qh`. Scales are signed bytes."""
 
     def __init__(self) -> None:

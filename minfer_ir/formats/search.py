@@ -25,7 +25,7 @@ SMALLEST_SPAN = np.float32(1e-36)
 LARGEST_SEARCHED = np.float32(2**13)
 _ZERO = np.float32(0)
 _ROUNDER = np.float32(12582912.0)
-_DESCENTS = 5
+DESCENTS = 5
 
 
 def fit_affine(
@@ -102,7 +102,7 @@ def fit_by_descent(groups: Floats, lowest: int) -> tuple[Floats, Floats]:
     levels = _levels(groups, np.float32(lowest) / peak, lowest)
     sum_lx, sum_ll = _moments(groups, weights, levels)
     moving = np.arange(groups.shape[1], dtype=np.intp)
-    for _ in range(_DESCENTS):
+    for _ in range(DESCENTS):
         state = (levels[:, moving], sum_lx[moving], sum_ll[moving])
         moved = _descend(groups[:, moving], weights[:, moving], *state, lowest)
         levels[:, moving], sum_lx[moving], sum_ll[moving] = state

@@ -41,13 +41,15 @@ def convert(
 
     Architectures llama (Mistral too), qwen2 and qwen3, weights in safetensors. The file appears whole or not at all.
     """
-    from minfer_models.cli.loading import warn_of_threads
+    from minfer_models.cli.loading import compiling_shown, warn_of_threads
     from minfer_models.cli.progress import progress
     from minfer_models.convert import plan_conversion
     from minfer_models.gguf import check_destination
+    from minfer_models.gguf.encoders import quickest_encode
     from minfer_models.settings import Settings
 
-    threads = threads or Settings.from_env().threads
+    settings = Settings.from_env()
+    threads = threads or settings.threads
     warn_of_threads(threads)
     check_destination(target, overwrite=force)
     with progress() as shown:
@@ -58,5 +60,6 @@ def convert(
             also = f" and {more} more" if more else ""
             shown.say(f"{name}{also}: {fmt.name}, for rows that aren't whole blocks of {type_.value}")
         hear = bytes_shown(shown, f"converting {folder.name}", plan.nbytes)
-        plan.write(target, threads=threads, overwrite=force, hear=hear)
+        encode = quickest_encode(plan.work, settings, compiling_shown(shown))
+        plan.write(target, threads=threads, overwrite=force, hear=hear, encode=encode)
     say_written([target])

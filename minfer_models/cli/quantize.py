@@ -61,10 +61,11 @@ def quantize(
     """
     if target is None and not dry_run:
         raise typer.BadParameter("name the file to write, OUT, or ask for --dry-run")
-    from minfer_models.cli.loading import located, warn_of_threads
+    from minfer_models.cli.loading import compiling_shown, located, warn_of_threads
     from minfer_models.cli.progress import progress
-    from minfer_models.gguf import open_gguf
-    from minfer_models.gguf.quantize import QuantizeOptions, plan_quantization, write_quantized
+    from minfer_models.gguf import check_destination, open_gguf
+    from minfer_models.gguf.encoders import quickest_encode
+    from minfer_models.gguf.quantize import QuantizeOptions, plan_quantization, work_of, write_quantized
     from minfer_models.settings import Settings
 
     settings = Settings.from_env()
@@ -82,8 +83,12 @@ def quantize(
         if target is None or dry_run:
             typer.echo("\n".join(table(plan_quantization(file, options))))
             return
-        hear = _shown(shown, f"quantizing to {options.file_type.name}", plan_quantization(file, options))
-        done = write_quantized(file, target, options, threads=threads or settings.threads, overwrite=force, hear=hear)
+        check_destination(target, file.paths, overwrite=force)
+        choices = plan_quantization(file, options)
+        encode = quickest_encode(work_of(choices), settings, compiling_shown(shown))
+        hear = _shown(shown, f"quantizing to {options.file_type.name}", choices)
+        threads = threads or settings.threads
+        done = write_quantized(file, target, options, threads=threads, overwrite=force, hear=hear, encode=encode)
         shown.stop()
     for line in fallbacks(done.choices):
         typer.echo(f"minfer: {line}", err=True)

@@ -23,6 +23,7 @@ from minfer_models.convert.vocabulary import Notice, vocabulary_entries
 from minfer_models.convert.weights import TYPES, Weight, check_readable, equal_bytes, format_for, is_zero
 from minfer_models.gguf import GGUFError, Metadata, TensorSource, array_source, check_destination, write_gguf
 from minfer_models.gguf.encode import typed_entries
+from minfer_models.gguf.encoders import Encode, quickest_encode
 from minfer_models.gguf.hearing import HeardBytes, heard
 from minfer_models.gguf.pieces import PiecesAhead, usable_cpus
 from minfer_models.gguf.shards import require_whole_name
@@ -51,15 +52,28 @@ class Conversion:
         """Bytes of all tensors."""
         return sum(tensor.nbytes for tensor in self.made) + sum(weight.nbytes for weight in self.weights)
 
+    @property
+    def work(self) -> list[tuple[Format, int]]:
+        """Each weight's format, and how many elements are encoded in it."""
+        return [(weight.format, weight.encoded) for weight in self.weights]
+
     def write(
-        self, target: Path, *, threads: int | None = None, overwrite: bool = False, hear: HeardBytes | None = None
+        self,
+        target: Path,
+        *,
+        threads: int | None = None,
+        overwrite: bool = False,
+        hear: HeardBytes | None = None,
+        encode: Encode | None = None,
     ) -> Path:
         """Write the file; raises ConvertError for values that can't be written, GGUFError for the place.
 
-        The bytes don't depend on `threads` (None: one for each usable CPU).
+        The bytes don't depend on `threads` (None: one for each usable CPU) and `encode` (None: kernels where they are
+        worth a compile, else numpy).
         """
         require_whole_name(target)
-        pieces = chain.from_iterable(weight.pieces() for weight in self.weights)
+        encode = encode or quickest_encode(self.work)
+        pieces = chain.from_iterable(weight.pieces(encode) for weight in self.weights)
         with PiecesAhead(pieces, threads or usable_cpus()) as ahead:
             tensors = [*self.made, *(weight.source_from(ahead) for weight in self.weights)]
             if hear is not None:

@@ -15,6 +15,7 @@ from minfer_models.convert.errors import ConvertError
 from minfer_models.convert.permute import side_by_side
 from minfer_models.convert.safetensors import SafeTensor
 from minfer_models.gguf import TensorSource, type_of
+from minfer_models.gguf.encoders import Encode
 from minfer_models.gguf.pieces import Piece, PiecesAhead
 
 PIECE_ELEMENTS = 1 << 18
@@ -50,7 +51,12 @@ class Weight:
 
         return TensorSource(self.name, self.source.shape, type_of(self.format), chunks)
 
-    def pieces(self) -> Iterator[Piece]:
+    @property
+    def encoded(self) -> int:
+        """Elements to encode; none where the folder's bytes are the file's."""
+        return 0 if self.format is format_named(self.source.dtype) else math.prod(self.source.shape)
+
+    def pieces(self, encode: Encode) -> Iterator[Piece]:
         """The tensor's pieces in order; each is read, checked and encoded when it is made."""
         read = format_named(self.source.dtype)
         unit = self.head_dim if self.permuted else 1
@@ -59,9 +65,9 @@ class Weight:
         n_rows = self.source.nbytes // read.row_bytes(n)
         for start in range(0, n_rows, rows_each):
             stop = min(start + rows_each, n_rows)
-            yield Piece(self.name, FLOAT_BYTES * n * (stop - start), partial(self._made, start, stop, n))
+            yield Piece(self.name, FLOAT_BYTES * n * (stop - start), partial(self._made, start, stop, n, encode))
 
-    def _made(self, start: int, stop: int, n: int) -> Bytes:
+    def _made(self, start: int, stop: int, n: int, encode: Encode) -> Bytes:
         read = format_named(self.source.dtype)
         raw = self.source.rows(start, stop, read.row_bytes(n))
         values = read.decode(raw)
@@ -69,12 +75,12 @@ class Weight:
         if self.format is read:
             made = side_by_side(raw, self.head_dim) if self.permuted else raw
         else:
-            made = self._encoded(values, start)
+            made = self._encoded(values, start, encode)
         return made.reshape(-1, self.format.row_bytes(self.source.shape[-1]))
 
-    def _encoded(self, values: Floats, first_row: int) -> Bytes:
+    def _encoded(self, values: Floats, first_row: int, encode: Encode) -> Bytes:
         try:
-            return self.format.encode(side_by_side(values, self.head_dim) if self.permuted else values)
+            return encode(self.format, side_by_side(values, self.head_dim) if self.permuted else values)
         except ValueError:
             at = int(np.argmax(np.abs(values)))
             limit = f"which {self.format.name} can't hold; --type auto, bf16 or f32 keeps it"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from gguf.quants import dequantize, quantize
 from hostile_files import all_hostile
 from numpy.typing import NDArray
 
-from minfer_ir.formats import WEIGHT_FORMATS
+from minfer_ir.formats import WEIGHT_FORMATS, Format
 from minfer_models import load
 from minfer_models.gguf import (
     GGUFError,
@@ -31,6 +32,7 @@ from minfer_models.gguf import (
     write_gguf,
 )
 from minfer_models.gguf.constants import GGMLQuantizationType
+from minfer_models.gguf.encoders import numpy_encode
 from minfer_models.gguf.quantize import FILE_TYPES
 from minfer_models.synthetic import SyntheticModel, write_model
 
@@ -336,6 +338,29 @@ def test_pages_of_the_source_are_let_go_by_what_was_read(tmp_path: Path, monkeyp
     monkeypatch.setattr(GGUFFile, "release_pages", lambda _file: released.append(1))
     quantize_gguf(path, tmp_path / "out.gguf", "Q4_0", threads=2)
     assert 6 <= len(released) <= 8
+
+
+def test_kernels_write_the_bytes_that_numpy_writes(
+    model: Path, tmp_path: Path, larger_pieces: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is more than so much of a format; nothing of it goes through numpy then."""
+    quantize_gguf(model, tmp_path / "numpy.gguf", "Q4_K_M", encode=numpy_encode)
+    asked: list[str] = []
+
+    def noted(fmt: Format, values: Floats) -> Any:
+        asked.append(fmt.name)
+        return type(fmt).encode(fmt, values)
+
+    for name in ("Q4_K", "Q6_K", "Q5_0"):
+        monkeypatch.setattr(WEIGHT_FORMATS[name], "encode", partial(noted, WEIGHT_FORMATS[name]), raising=False)
+    quantize_gguf(model, tmp_path / "few.gguf", "Q4_K_M")
+    assert set(asked) == {"Q4_K", "Q6_K"}
+    asked.clear()
+    monkeypatch.setattr("minfer_models.gguf.encoders.WORTH_KERNELS", 1)
+    quantize_gguf(model, tmp_path / "many.gguf", "Q4_K_M")
+    assert asked == []
+    wanted = (tmp_path / "numpy.gguf").read_bytes()
+    assert (tmp_path / "many.gguf").read_bytes() == (tmp_path / "few.gguf").read_bytes() == wanted
 
 
 def test_hostile_files_are_refused_at_open(tmp_path: Path) -> None:

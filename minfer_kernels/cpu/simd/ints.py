@@ -31,11 +31,11 @@ def load_u8x8(b: ir.IRBuilder, p: Any) -> Any:
     return b.zext(load(b, p, ir.VectorType(I8, 8), 1), _I8)
 
 
-@op(i32x8, i32x8, i64, i64)
+@op(i32x8, i32x8, i64, i64, both_widths=True)
 def bit_field(b: ir.IRBuilder, x: Any, shift: Any, mask: Any) -> Any:
     """(x >> shift) & mask, for lanes that are not negative."""
-    moved = b.lshr(x, splat(b, b.trunc(shift, I32), _I8))
-    return b.and_(moved, splat(b, b.trunc(mask, I32), _I8))
+    moved = b.lshr(x, splat(b, b.trunc(shift, I32), x.type))
+    return b.and_(moved, splat(b, b.trunc(mask, I32), x.type))
 
 
 @op(i32x8, i64)

@@ -72,7 +72,7 @@ def _store_f16(width: Width) -> Op:
     @op(void, i64, width.f32, name=f"store_f16x{width.n}")
     def emit(b: ir.IRBuilder, p: Any, x: Any) -> None:
         """Store the lanes as float16, rounded half to even; overflow becomes infinity."""
-        store(b, p, _narrow_f16_portable(b, x), 2)
+        store(b, p, narrow_f16(b, x), 2)
 
     @emit.variant(Isa.AVX2)
     def with_f16c(b: ir.IRBuilder, p: Any, x: Any) -> None:
@@ -172,7 +172,7 @@ def _store_f16_partial(width: Width) -> Op:
     @op(void, i64, i64, width.f32, name=f"store_f16x{width.n}_partial")
     def emit(b: ir.IRBuilder, p: Any, n: Any, x: Any) -> None:
         """Store the first n lanes as float16."""
-        _masked_store(b, p, n, _narrow_f16_portable(b, x), 2)
+        _masked_store(b, p, n, narrow_f16(b, x), 2)
 
     @emit.variant(Isa.AVX2)
     def with_f16c(b: ir.IRBuilder, p: Any, n: Any, x: Any) -> None:
@@ -238,7 +238,7 @@ def widen_f16(b: ir.IRBuilder, bits: Any) -> Any:
     return b.bitcast(b.or_(wide, sign), floats)
 
 
-def _narrow_f16_portable(b: ir.IRBuilder, x: Any) -> Any:
+def narrow_f16(b: ir.IRBuilder, x: Any) -> Any:
     """float32 to float16 bits by integer arithmetic, as vcvtps2ph does it: half to even, NaNs made quiet."""
     ints, floats = as_lanes(x.type, I32), x.type
     bits = b.bitcast(x, ints)

@@ -3,7 +3,7 @@
 from minfer_models.gguf.quantize.mixes import ALIASES, FALLBACK, FILE_TYPES
 from minfer_models.gguf.quantize.options import QuantizeOptions
 from minfer_models.gguf.quantize.plan import Choice, plan_quantization
-from minfer_models.gguf.quantize.quantize import Quantized, quantize_gguf, write_quantized
+from minfer_models.gguf.quantize.quantize import Quantized, quantize_gguf, work_of, write_quantized
 
 __all__ = [
     "ALIASES",
@@ -14,5 +14,6 @@ __all__ = [
     "Quantized",
     "plan_quantization",
     "quantize_gguf",
+    "work_of",
     "write_quantized",
 ]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from minfer_ir.formats.base import Format
 from minfer_models.gguf.constants import GGUFValueType
 from minfer_models.gguf.copying import copied_metadata
 from minfer_models.gguf.destination import check_destination
+from minfer_models.gguf.encoders import Encode, quickest_encode
 from minfer_models.gguf.hearing import HeardBytes, heard
 from minfer_models.gguf.metadata import TypedValue
 from minfer_models.gguf.pieces import usable_cpus
@@ -47,13 +50,15 @@ def quantize_gguf(
     threads: int | None = None,
     overwrite: bool = False,
     hear: HeardBytes | None = None,
+    encode: Encode | None = None,
 ) -> Quantized:
     """Write the model `source` with its matrices in `type_name`, a format or a mix of formats such as "Q4_K_M".
 
     `QuantizeOptions` says what the options mean, `mixes` which tensor gets what. Vectors and norms keep their bytes,
     and so do matrices that have their type already. The metadata goes along, with `general.file_type` and
     `general.quantization_version` made right. All shards of a split source become one file. The bytes are the same
-    whatever `threads` (None: one for each usable CPU). `hear(tensor, bytes)` follows what is written.
+    whatever `threads` (None: one for each usable CPU) and `encode` (None: kernels where they are worth a compile, else
+    numpy). `hear(tensor, bytes)` follows what is written.
 
     Raises ValueError for options that aren't known; GGUFError for a source that can't be opened or holds NaN or
     infinity, for a value beyond its new type's range, naming tensor, row and place, for what `plan_quantization` and
@@ -70,7 +75,9 @@ def quantize_gguf(
         allow_requantize=allow_requantize,
     )
     with open_gguf(source) as file:
-        return write_quantized(file, Path(target), options, threads=threads, overwrite=overwrite, hear=hear)
+        return write_quantized(
+            file, Path(target), options, threads=threads, overwrite=overwrite, hear=hear, encode=encode
+        )
 
 
 def write_quantized(
@@ -81,19 +88,28 @@ def write_quantized(
     threads: int | None = None,
     overwrite: bool = False,
     hear: HeardBytes | None = None,
+    encode: Encode | None = None,
 ) -> Quantized:
     """As `quantize_gguf`, of an open file."""
     require_whole_name(target)
     check_destination(target, file.paths, overwrite=overwrite)
     choices = plan_quantization(file, options)
+    encode = encode or quickest_encode(work_of(choices))
     conversions = [Conversion(choice.info.name, choice.new) for choice in choices]
-    with ConvertedTensors(file, conversions, threads or usable_cpus()) as converted:
+    with ConvertedTensors(file, conversions, threads or usable_cpus(), encode) as converted:
         tensors = converted.sources()
         if hear is not None:
             tensors = [heard(tensor, hear) for tensor in tensors]
         metadata = quantized_metadata(file, options.file_type.number)
         [path] = write_gguf(target, metadata, tensors, sources=file.paths, overwrite=overwrite)
     return Quantized(path, tuple(choices))
+
+
+def work_of(choices: Iterable[Choice]) -> Iterator[tuple[Format, int]]:
+    """Each format that something is encoded in, and how many elements."""
+    for choice in choices:
+        if choice.new is not None:
+            yield choice.new, choice.info.n_rows * choice.info.shape[-1]
 
 
 def quantized_metadata(file: GGUFFile, file_type: int) -> dict[str, TypedValue]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from minfer_ir.formats.base import Bytes, EncodeError, Floats, Format
+from minfer_ir.formats.base import Bytes, EncodeError, Format
+from minfer_models.gguf.encoders import Encode, numpy_encode
 from minfer_models.gguf.errors import GGUFError
 from minfer_models.gguf.pieces import Piece, PiecesAhead
 from minfer_models.gguf.reader import GGUFFile
@@ -19,14 +20,6 @@ PIECE_ELEMENTS = 1 << 18
 RELEASE_EVERY = 1 << 25
 """Bytes read between two releases of the pages that the mapped source has brought into this process."""
 FLOAT_BYTES = 4
-
-Encode = Callable[[Format, Floats], Bytes]
-"""Encodes values as the format's own `encode` does: the same bytes, the same errors."""
-
-
-def numpy_encode(fmt: Format, values: Floats) -> Bytes:
-    """The format's own `encode`."""
-    return fmt.encode(values)
 
 
 class Conversion(NamedTuple):
