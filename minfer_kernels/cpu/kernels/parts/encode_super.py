@@ -8,7 +8,7 @@ small that its inverse overflows.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,8 @@ def field(name: str, of: str) -> int:
     """Where a field of a block begins."""
     fmt = format_named(name)
     assert isinstance(fmt, BlockFormat)
-    return dict(fmt.layout.fields or {})[of][1]
+    fields: Mapping[str, Any] = fmt.layout.fields or {}
+    return fields[of][1]
 
 
 def packer(bits: int, group: int, shift: int, n: int = SUPER) -> Callable[..., Any]:
