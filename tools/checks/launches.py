@@ -1,5 +1,8 @@
 """Kernels are launched in one place: nothing but minfer_kernels/gpu/launch.py calls `kernel[grid](...)`.
 
+And none is autotuned: a tuner runs a kernel many times, over cells that it writes too, and what it picks, and with it the
+order of sums, differs from run to run. Tiles are chosen by the device's capability.
+
 Reads the syntax trees; imports nothing.
 """
 
@@ -15,18 +18,21 @@ LAUNCHER = "minfer_kernels/gpu/launch.py"
 PACKAGES = ("minfer_ir", "minfer_kernels", "minfer_models")
 KERNELS = "minfer_kernels.gpu.kernels"
 HINT = "kernels are launched through Launch.run in minfer_kernels/gpu/launch.py alone"
+TUNERS = ("autotune", "heuristics")
+TUNED = "no kernel is tuned at run time: choose its tile by the device's capability"
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One launch beside the launch helper."""
+    """One launch beside the launch helper, or a tuner."""
 
     path: str
     line: int
     code: str
+    hint: str = HINT
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.code}: {HINT}"
+        return f"{self.path}:{self.line}: {self.code}: {self.hint}"
 
 
 @dataclass
@@ -60,7 +66,7 @@ class _Visitor(ast.NodeVisitor):
 
 
 def check_tree(root: Path) -> list[Violation]:
-    """Every launch under `root`, which holds the three packages, beside the helper's."""
+    """Every launch under `root`, which holds the three packages, beside the helper's, and every tuner."""
     found: list[Violation] = []
     for package in PACKAGES:
         for path in sorted((root / package).rglob("*.py")):
@@ -70,13 +76,25 @@ def check_tree(root: Path) -> list[Violation]:
 
 
 def check_source(text: str, path: str) -> list[Violation]:
-    """The launches in one module."""
+    """The launches and tuners in one module."""
     tree = ast.parse(text, path)
     kernels = _kernel_names(tree)
     knows = bool(kernels) or path.startswith("minfer_kernels/gpu/")
     visitor = _Visitor(knows, kernels)
     visitor.visit(tree)
-    return [Violation(path, line, code) for line, code in visitor.found]
+    launched = [Violation(path, line, code) for line, code in visitor.found]
+    return launched + [Violation(path, line, name, TUNED) for line, name in _tuners(tree)]
+
+
+def _tuners(tree: ast.Module) -> list[tuple[int, str]]:
+    """Triton's tuners, as `triton.autotune` or imported from it."""
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in TUNERS and _root(node) == "triton":
+            found.append((node.lineno, ast.unparse(node)))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "triton":
+            found += [(node.lineno, alias.name) for alias in node.names if alias.name in TUNERS]
+    return found
 
 
 def _kernel_names(tree: ast.Module) -> set[str]:
