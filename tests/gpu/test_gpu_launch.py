@@ -181,7 +181,7 @@ LAUNCHING = {
     "a kernel of its own": "@triton.jit\ndef k(x):\n    pass\n\nk[(1,)](x)",
     "run with a grid": "kernel.run(x, grid=(1,), warmup=False)",
     "warmup": "kernel.warmup(x, grid=(1,))",
-    "a kernel that is tuned": "@triton.autotune(configs, key=['n'])\ndef k(x):\n    pass",
+    "a kernel that is tuned": "tuned = triton.autotune(configs, key=['n'])(kernel)",
     "a tuner by its name": "from triton import heuristics",
 }
 

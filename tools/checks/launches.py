@@ -1,7 +1,7 @@
 """Kernels are launched in one place: nothing but minfer_kernels/gpu/launch.py calls `kernel[grid](...)`.
 
-And none is autotuned: a tuner runs a kernel many times, over cells that it writes too, and what it picks, and with it the
-order of sums, differs from run to run. Tiles are chosen by the device's capability.
+And none is autotuned: a tuner runs a kernel many times, over cells that it writes too, and what it picks, and with it
+the order of sums, differs from run to run. Tiles are chosen by the device's capability.
 
 Reads the syntax trees; imports nothing.
 """
