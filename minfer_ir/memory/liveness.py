@@ -170,6 +170,7 @@ class _Analysis:
         return node.backend
 
     def _read_operands(self) -> None:
+        lasting = {node: later for split in self.splits for node, later in split.lasting}
         for node in self.graph:
             if not is_computed(node):
                 continue
@@ -177,6 +178,8 @@ class _Analysis:
             for source in dict.fromkeys(node.sources):
                 if self.graph[source].op not in ("weight", "weight_concat"):
                     self._read((source, node.backend), node.id)
+                    if node.id in lasting:
+                        self._read((source, node.backend), lasting[node.id])
 
     def _read_outputs(self) -> None:
         for output in self.graph.outputs:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from minfer_ir.graph import Graph
 from minfer_ir.passes.base import Lowering, LoweringError
-from minfer_ir.runtime.backend import LAUNCH_GROUPS, Split
+from minfer_ir.runtime.backend import LAUNCH_GROUPS, ReadsLonger, Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +17,16 @@ class MakeSplits:
 
     def run(self, state: Lowering) -> Lowering:
         """The state with `splits`; raises LoweringError for a graph that computes nothing."""
-        splits = make_splits(state.graph, state.params.fusions_off & set(LAUNCH_GROUPS))
+        made = make_splits(state.graph, state.params.fusions_off & set(LAUNCH_GROUPS))
+        splits = tuple(_with_lasting(split, state) for split in made)
         if not any(not state.graph[n].is_leaf() and state.graph[n].view is None for s in splits for n in s.nodes):
             raise LoweringError("the graph computes nothing: its outputs are leaves, or views of them")
         return replace(state, splits=splits)
+
+
+def _with_lasting(split: Split, state: Lowering) -> Split:
+    backend = state.backends.get(split.backend)
+    return replace(split, lasting=backend.lasting(state.graph, split)) if isinstance(backend, ReadsLonger) else split
 
 
 def make_splits(graph: Graph, groups_off: frozenset[str] = frozenset()) -> tuple[Split, ...]:

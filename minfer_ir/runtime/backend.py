@@ -92,7 +92,8 @@ LAUNCH_GROUPS = ("fused_qkv", "fused_norm", "fused_attention")
 class Split:
     """A run of consecutive nodes on one backend.
 
-    `reads` are values that another backend computed, `groups_off` the launch groups that it isn't to form.
+    `reads` are values that another backend computed, `groups_off` the launch groups that it isn't to form. `lasting`:
+    (node, later node) for every node whose operands are still read while the later one's result is written.
     """
 
     index: int
@@ -100,6 +101,7 @@ class Split:
     nodes: tuple[int, ...]
     reads: tuple[int, ...]
     groups_off: frozenset[str] = frozenset()
+    lasting: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +202,15 @@ class Pending(Protocol):
 
     def result(self) -> Array:
         """The values in storage form, once they are there; raises BackendError where they don't come."""
+        ...
+
+
+@runtime_checkable
+class ReadsLonger(Protocol):
+    """What a backend also has that writes results of some nodes while it still reads operands of nodes before them."""
+
+    def lasting(self, graph: Graph, split: Split) -> tuple[tuple[int, int], ...]:
+        """(node, later node): the first's operands must keep their bytes until the later one is done."""
         ...
 
 

@@ -190,6 +190,11 @@ class GpuBackend:
         apart = partial(self.compile, graph, alone, binding) if grouped else None
         return GpuProgram(self, graph, split, emitter.launches, spans, windows, apart)
 
+    def lasting(self, graph: Graph, split: Split) -> tuple[tuple[int, int], ...]:
+        """The groups that store a later member's rows while rows of the first are still computed."""
+        grouped = [members for group, members in runs_of(graph, split) if group is not None and group.reads_longer]
+        return tuple((members[0].id, members[-1].id) for members in grouped)
+
     def identity(self, regions: Sequence[tuple[str, BufRef]]) -> CaptureIdentity:
         """What a graph captured now over these KV regions, (type, window) each, would stand on."""
         layout = tuple((kind, self.buffers.bytes_of(ref.buffer).data_ptr() + ref.offset) for kind, ref in regions)

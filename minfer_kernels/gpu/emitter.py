@@ -145,12 +145,14 @@ class Group:
     """A run of consecutive nodes, views aside, that one launch serves; `name` is its switch (`LAUNCH_GROUPS`).
 
     `taken` says how many of the nodes from `nodes[i]` on it takes, 0 for none. `emit` writes the launch in the place of
-    the first: no operand of a later member may be computed between them.
+    the first: no operand of a later member may be computed between them. `reads_longer`: results of later members are
+    written while other programs of the launch still read the first one's operands.
     """
 
     name: str
     taken: Callable[[Graph, Sequence[Node], int], int]
     emit: Callable[[Emitter, Sequence[Node]], None]
+    reads_longer: bool = False
 
 
 def row_width(node: Node) -> int:

@@ -49,3 +49,24 @@ def test_a_layer_takes_five_launches(tmp_path: Path, architecture: str, weights:
         assert len(apart) >= 9
     finally:
         model.file.close()
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_grouped_attention_stores_its_rows_beside_the_queries_that_it_reads(tmp_path: Path, rows: int) -> None:
+    """Rows and heads are done at different times, so the first ones' 8-bit rows must not lie over others' queries."""
+    path = write_model(tmp_path / "m.gguf", SyntheticModel("llama", weights="Q8_0", n_blocks=2))
+    model = Model.open(path)
+    try:
+        options = EngineOptions(devices=DevicePlan(("gpu",)), n_ctx=64)
+        resources = Resources([GpuBackend(torch.device("cpu"))], None)  # type: ignore[arg-type]
+        state = lower(options.params(model.config, rows), model.graph, resources, stop_after="allocate")
+        (split,) = state.splits
+        groups = [members for group, members in runs_of(state.graph, split) if group and group.reads_longer]
+        assert [[m.op for m in members] for members in groups] == [["attention", "quantize_act"]] * 2
+        assert state.memory is not None
+        for attention, quantized in groups:
+            query = state.memory.placements[state.graph.owner(attention.sources[0]), "gpu"]
+            stored = state.memory.placements[quantized.id, "gpu"]
+            assert query.buffer != stored.buffer
+    finally:
+        model.file.close()

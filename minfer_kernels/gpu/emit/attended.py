@@ -36,4 +36,4 @@ def emit_attended(e: Emitter, nodes: Sequence[Node]) -> None:
 
 SITES: tuple[str, ...] = ()
 EMITTERS: dict[str, Emit] = {}
-GROUPS = (Group("fused_attention", attention_and_rows, emit_attended),)
+GROUPS = (Group("fused_attention", attention_and_rows, emit_attended, reads_longer=True),)
