@@ -73,7 +73,7 @@ class LLM:
         ones may come. Raises ContextError when the prompt doesn't fit, SamplingError for a setting that is unknown or
         out of range, StopError for a stop string that is none, GrammarError for what can't be enforced.
         """
-        ids = self.tokenizer.encode(prompt, add_bos=None) if isinstance(prompt, str) else list(prompt)
+        ids = self.tokenizer.encode(prompt, add_bos=None) if isinstance(prompt, str) else _token_ids(prompt)
         binding = (grammar, json_schema, after_thinking, constraint)
         return Generation(*self._prepared(ids, binding, max_tokens, stop, **sampling))
 
@@ -233,3 +233,8 @@ class LLM:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _token_ids(prompt: Sequence[int]) -> list[int]:
+    """Raises EngineError for what isn't a list of token ids."""
+    return [] if isinstance(prompt, list | tuple) and not prompt else token_array(prompt).tolist()

@@ -101,10 +101,10 @@ def load(
         placed.check(engine.resources)
         vocabulary = tokenizer.result()
         opened.check_vocabulary(vocabulary.n_vocab)
+        if on_device is not None:
+            for line in placed.lines(engine):
+                on_device(line)
         undo.pop_all()
-    if on_device is not None:
-        for line in placed.lines(engine):
-            on_device(line)
     return LLM(engine, vocabulary, template)
 
 

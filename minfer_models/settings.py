@@ -68,7 +68,21 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _path(text: str) -> Path:
-    return Path(text).expanduser()
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:  # ~ or ~NAME of nobody known
+        raise ValueError(text) from error
+
+
+def _home_cache() -> Path:
+    """Raises SettingsError for a user without a home, as in a container that runs under a bare number."""
+    try:
+        return Path("~/.cache/minfer").expanduser()
+    except RuntimeError:
+        raise SettingsError(
+            "no home folder is known: HOME isn't set, and the user has no entry with one; set MINFER_CACHE_DIR to a "
+            "folder for models and compiled kernels"
+        ) from None
 
 
 def _url(text: str) -> str:
@@ -86,7 +100,7 @@ class Settings:
     """What the environment says; every field has a default, so `Settings()` is the plain configuration."""
 
     cache_dir: Path = field(
-        default=Path("~/.cache/minfer").expanduser(),
+        default_factory=_home_cache,
         metadata=_variable(
             "MINFER_CACHE_DIR",
             _path,

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 
 def write_text(path: Path, text: str, option: str = "-o") -> None:
-    """Write UTF-8 text by atomic rename; a failure leaves what was there. Raises OSError as `require_place`."""
+    """Write UTF-8 text by atomic rename; a failure leaves what was there. Raises OSError as `appearing`."""
     with appearing(path, option) as file:
         file.write(text.encode())
 
@@ -20,18 +20,31 @@ def write_text(path: Path, text: str, option: str = "-o") -> None:
 def appearing(path: Path, option: str = "-o") -> Iterator[BinaryIO]:
     """A file to write bytes to, which becomes `path` by atomic rename at the end; after an exception nothing changed.
 
-    Raises OSError as `require_place`.
+    A file that is replaced keeps its permissions, and a symbolic link still leads to it. Raises OSError as
+    `require_place`, and with the file's name when the disk is full.
     """
     require_place(path, option)
     if _is_device(path):
         with path.open("wb") as file:
             yield file
         return
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with _replacing(path.resolve()) as file:
+            yield file
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
+    handle, temporary = tempfile.mkstemp(prefix=".minfer-", dir=path.parent)
     try:
         with os.fdopen(handle, "w+b") as file:
             yield file
-        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).chmod(mode)
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

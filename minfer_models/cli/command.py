@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from minfer_models.cli.entry import INTERRUPTED
-from minfer_models.plain_text import plain, printable
+from minfer_models.plain_text import plain, printable, shortened
 
 FOUND = 3
 """Nothing went wrong, and what the command looks for was found: a difference, missing bytes."""
@@ -94,7 +94,10 @@ def _enable_plugins() -> None:
 def one_line(error: Exception) -> str:
     """An error as a user reads it: the message, or for what nobody foresaw also its type and how to see more."""
     if isinstance(error, OSError) and error.strerror is not None:
-        return printable(error.strerror if error.filename is None else f"{error.filename}: {error.strerror}")
+        told = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+        return shortened(printable(told), LONGEST_LINE)
+    if isinstance(error, MemoryError) and not str(error):
+        return "out of memory"
     message = plain(" ".join(str(error).split()), LONGEST_LINE)
     if isinstance(error, FORESEEN) and message:
         return message

@@ -9,6 +9,10 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from minfer_models.cli.groups import OptionGroup, option
+from minfer_models.text_input import read_utf8
+
+MOST_BYTES = 4 << 20
+"""Of a grammar or schema in a file: more than the characters that are read of one."""
 
 GrammarText: TypeAlias = Annotated[
     str | None,
@@ -48,13 +52,13 @@ def _text(flag: str, given: str, is_text: bool) -> str:
     """The text itself, or that of the file."""
     if is_text:
         return given
-    path = Path(given)
     try:
-        return path.read_text("utf-8")
-    except UnicodeDecodeError as error:
-        raise typer.BadParameter(f"{flag} {given}: it isn't UTF-8: {error.reason} at byte {error.start}") from None
+        with Path(given).open("rb") as file:
+            return read_utf8(file, f"{flag} {given}", "it", MOST_BYTES)
     except OSError as error:
         raise typer.BadParameter(f"{flag} {given}: {error.strerror}") from None
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _is_schema(given: str) -> bool:

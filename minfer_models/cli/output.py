@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,19 @@ def emit(text: str, path: Path | None) -> None:
         write_text(path, text)
         return
     stdout_writer()(text)
+
+
+def json_line(value: Any) -> str:
+    """A value as one line of JSON, which has no NaN and no infinity: null stands for them."""
+    return json.dumps(_finite(value), allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def stdout_writer() -> Callable[[str], None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 
 from minfer_models.cli.options import DeviceName, FusionsOff, KvCells, KvType, ModelName, Threads, names
 from minfer_models.settings import without_blas_threads
+from minfer_models.text_input import read_utf8
 
 if TYPE_CHECKING:
     from minfer_models.cli.progress import Progress
@@ -49,6 +49,7 @@ def perplexity(
     text = _text(file)
 
     from minfer_models.cli.loading import device_options, load_shown
+    from minfer_models.cli.output import emit, json_line
     from minfer_models.cli.progress import progress
     from minfer_models.scoring import compare
     from minfer_models.scoring import perplexity as score
@@ -68,7 +69,7 @@ def perplexity(
             found = compare(llm, reference, text, ctx, stride, heard)
         seconds = perf_counter() - start
     if as_json:
-        typer.echo(json.dumps({"ctx": ctx, "stride": stride, "seconds": seconds, **asdict(found)}))
+        emit(json_line({"ctx": ctx, "stride": stride, "seconds": seconds, **asdict(found)}), None)
     else:
         typer.echo("\n".join(_lines(found, seconds)))
 
@@ -81,10 +82,8 @@ def _heard(shown: Progress) -> Any:
 
 
 def _text(file: Path) -> str:
-    try:
-        return file.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file}: the text isn't UTF-8: {error.reason} at byte {error.start}") from None
+    with file.open("rb") as opened:
+        return read_utf8(opened, str(file), "the text")
 
 
 def _lines(found: Score | Comparison, seconds: float) -> list[str]:

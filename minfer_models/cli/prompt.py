@@ -7,6 +7,8 @@ from pathlib import Path
 
 import typer
 
+from minfer_models.text_input import read_utf8
+
 
 def check_prompt(prompt: str | None, file: Path | None) -> None:
     """Raise BadParameter unless it comes one way."""
@@ -15,13 +17,11 @@ def check_prompt(prompt: str | None, file: Path | None) -> None:
 
 
 def read_prompt(prompt: str | None, file: Path | None) -> str:
-    """`prompt` as it is, stdin for "-", or the file. Raises ValueError for bytes that aren't UTF-8, OSError."""
+    """`prompt` as it is, stdin for "-", or the file. Raises ValueError for what isn't UTF-8 or too long, OSError."""
     if file is None and prompt != "-":
         assert prompt is not None
         return prompt
-    data = sys.stdin.buffer.read() if file is None else file.read_bytes()
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        origin = "stdin" if file is None else str(file)
-        raise ValueError(f"{origin}: the prompt isn't UTF-8: {error.reason} at byte {error.start}") from None
+    if file is None:
+        return read_utf8(sys.stdin.buffer, "stdin", "the prompt")
+    with file.open("rb") as opened:
+        return read_utf8(opened, str(file), "the prompt")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,7 +59,7 @@ def run(
     text = read_prompt(prompt, file)
 
     from minfer_models.cli.loading import load_shown, plan_forwards
-    from minfer_models.cli.output import stdout_writer
+    from minfer_models.cli.output import emit, json_line, stdout_writer
     from minfer_models.cli.progress import progress
     from minfer_models.cli.settings_view import steps_by_threads
     from minfer_models.cli.telling import remarks, result, summary
@@ -82,7 +81,7 @@ def run(
             reason = "interrupted" if interrupted else generation.finish_reason
             out.end_line()
             if as_json:
-                typer.echo(json.dumps(result(llm, generation, out.text, reason, steps)))
+                emit(json_line(result(llm, generation, out.text, reason, steps)), None)
             else:
                 typer.echo(summary(llm, generation, reason, sampling["temperature"], steps), err=True)
             for line in remarks(llm, generation, reason, n):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,7 +47,8 @@ def tokenize(
     ids = tokenizer.encode(read_prompt(prompt, file), special=special, add_bos=bos)
     if as_json:
         tokens = [_as_json(tokenizer, i) for i in ids]
-        emit(json.dumps({"n_tokens": len(ids), "ids": ids, "tokens": tokens}, ensure_ascii=False) + "\n", None)
+        escaped = not (sys.stdout.encoding or "").lower().startswith("utf")  # what can't be written must not be lost
+        emit(json.dumps({"n_tokens": len(ids), "ids": ids, "tokens": tokens}, ensure_ascii=escaped) + "\n", None)
     else:
         emit("".join(f"{line}\n" for line in _lines(tokenizer, ids)), None)
 

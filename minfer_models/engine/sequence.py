@@ -17,6 +17,8 @@ from minfer_models.engine.rows import Rows
 
 ALL_ROWS_CHUNK = 64
 """Rows per forward when every row's logits are wanted: they are as wide as the vocabulary."""
+NO_IDS = (str, bytes, bytearray, memoryview)
+"""Sequences of small numbers to Python, and texts that were never tokenized to everybody else."""
 
 
 class ContextError(EngineError):
@@ -126,9 +128,14 @@ class TokenSequence:
 
 def token_array(token_ids: Sequence[int] | NDArray[np.int32]) -> NDArray[np.int32]:
     """Token ids as int32 `[n]`; raises EngineError for none at all, and for what isn't a whole number of 32 bits."""
+    if isinstance(token_ids, NO_IDS) or not isinstance(token_ids, Sequence | np.ndarray):
+        raise EngineError(f"token ids are a list of whole numbers, got {reprlib.repr(token_ids)}")
     if len(token_ids) == 1 and type(token_ids[0]) is int and 0 <= token_ids[0] < 1 << 31:
         return np.array(token_ids, np.int32)
-    ids = np.asarray(token_ids)
+    try:
+        ids = np.asarray(token_ids)
+    except ValueError:  # lists of several lengths
+        raise EngineError(f"token ids are a list of whole numbers, got {reprlib.repr(token_ids)}") from None
     if not ids.size:
         raise EngineError("a forward needs at least one token")
     if ids.ndim != 1 or ids.dtype.kind not in "iu":

@@ -24,7 +24,7 @@ def locate(model: str | Path, settings: Settings | None = None) -> Path:
     Raises LocateError, suggesting the nearest names, when nothing can be found or fetched.
     """
     settings = settings or Settings.from_env()
-    path = Path(model).expanduser()
+    path = _expanded(Path(model))
     if path.is_dir() and str(model) != DEMO:
         raise LocateError(_describe_directory(path))
     if path.is_file():
@@ -40,6 +40,14 @@ def locate(model: str | Path, settings: Settings | None = None) -> Path:
     from .remote import fetch_from_hub
 
     return fetch_from_hub(name, settings)
+
+
+def _expanded(path: Path) -> Path:
+    """With the home that ~ or ~NAME stands for; as it is where nobody is called so."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
 
 
 def _gguf_names(folder: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
@@ -16,8 +17,12 @@ def require_number(name: str, value: Any, allowed: str, low: float, high: float 
     """Raise SamplingError unless the value is a finite number from low to high."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise SamplingError(f"{name} is {value!r}; it must be a number {allowed}")
-    if not (math.isfinite(value) and low <= float(value) <= high):
-        raise SamplingError(f"{name} is {value!r}; it must be {allowed}")
+    try:
+        fits = math.isfinite(value) and low <= float(value) <= high
+    except OverflowError:  # a whole number of hundreds of digits
+        fits = False
+    if not fits:
+        raise SamplingError(f"{name} is {reprlib.repr(value)}; it must be {allowed}")
 
 
 def require_integer(name: str, value: Any, allowed: str, low: int, high: int | None = None) -> None:

@@ -12,11 +12,14 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import lists, sampled_from
 from plugged import MARKER, Answers, Scripted, echo, entry_points, last, thinking
 from scripted import THINKING, write_scripted
 from typer.testing import CliRunner
 
 from minfer_models.cli.app import app
+from minfer_models.cli.chat.said import QUOTES, Lines, goes_on
 
 COMMANDS = "/help /clear /regen /undo /system /save /load /stats /exit"
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -74,6 +77,7 @@ def test_verbose_says_what_was_reused(chat: Chat) -> None:
         ("last\\", b"last"),
         ('"""one\ntwo\\\n  three"""\n', b"one\ntwo\\\n  three"),
         ('"""\none\n\n"""\nnext\n', b"one\n|next"),
+        ('"""\n\none\n"""\n', b"\none"),
         ('"""/clear"""\n', b"/clear"),
         ('"""\n/clear\n"""\n', b"/clear"),
         ('say """this"""\n', b'say """this"""'),
@@ -93,6 +97,22 @@ def test_messages_from_lines(chat: Chat, said: str, answered: bytes) -> None:
 
     assert chat(said, answers=hear).code == 0, chat.err
     assert b"|".join(heard) == answered
+
+
+@given(
+    lists(
+        sampled_from(["a", "", " ", "\\", "a\\", "\\\\", QUOTES, f" {QUOTES} ", f"a{QUOTES}", f"{QUOTES}a"]), min_size=1
+    )
+)
+def test_lines_one_by_one_are_the_text_that_they_make(lines: list[str]) -> None:
+    """What a person sees as one text comes from a pipe line by line."""
+    read = Lines(lines[0])
+    for line in lines[1:]:
+        if not read.go_on:
+            break
+        read.add(line)
+    text = read.text if read.block else read.text.replace("\n", "\\\n")
+    assert read.go_on == goes_on(text)
 
 
 def test_commands(chat: Chat, tmp_path: Path) -> None:
@@ -168,6 +188,40 @@ def test_thinking_is_what_the_model_wrote_where_nothing_can_be_dim(
     assert chat(f"hello\n/save {file}\n", answers=thinking).out == "<think>\nhm, so\n</think>\n\nHELLO\n"
     message = json.loads(file.read_text("utf-8"))["messages"][-1]
     assert message == {"role": "assistant", "content": "HELLO", "reasoning_content": "hm, so"}
+
+
+def test_a_stdin_that_cannot_be_read_ends_it(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder, or a terminal that is gone: every attempt fails."""
+    attempts = count(1)
+
+    def read(_self: object) -> None:
+        if next(attempts) > 3:
+            pytest.fail("it goes on for ever")
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("minfer_models.cli.chat.reading.LineReader.read", read)
+    assert (chat("").code, chat.err) == (1, "minfer: Input/output error\n")
+    assert next(attempts) == 2
+
+
+def test_a_line_that_never_ends_ends_it(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minfer_models.cli.chat.reading.MOST_BYTES", 1 << 20)
+    chat("hello\n" + "x" * (1 << 20) + "\nmore\n")
+    assert (chat.code, chat.out, chat.err) == (1, "HELLO\n", "minfer: stdin, line 2 has more than 1 MiB\n")
+
+
+def test_a_reader_that_leaves_ends_the_talk_quietly(talking_path: Path) -> None:
+    command = [sys.executable, str(Path(__file__).with_name("plugged.py")), "echo", "chat", str(talking_path)]
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": REPOSITORY}
+    with subprocess.Popen([*command, "--device", "scripted"], **streams) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.write(b"one\ntwo\nthree\n")
+        process.stdin.close()
+        assert b"Broken pipe" not in process.stderr.read()
+        assert process.wait(timeout=60) == 1
 
 
 def test_an_open_block_at_the_end_is_not_sent(chat: Chat) -> None:

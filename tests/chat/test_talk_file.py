@@ -81,6 +81,7 @@ def changed(path: Path, **entries: Any) -> None:
         ({"sampling": None}, "sampling is None, not a JSON object"),
         ({"sampling": {"temperature": -1}}, "temperature is -1"),
         ({"sampling": {"temprature": 1}}, "did you mean temperature"),
+        ({"sampling": {"temperature": 10**400}}, "temperature is 1000"),
         ({"sampling": {"seed": 1}}, "seed of a conversation is its own"),
         ({"sampling": {"logit_bias": {"x": 1}}}, "invalid literal"),
         ({"max_tokens": 0}, "max_tokens is 0"),

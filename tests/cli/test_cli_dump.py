@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import subprocess
 from pathlib import Path
 
@@ -252,6 +253,36 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
     with pytest.raises(OSError, match="No space left"):
         write_text(out, "after")
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("graph.json", "before")]
+
+
+def test_a_disk_that_is_full_is_told_with_the_file(tmp_path: Path) -> None:
+    """A limit on the size of files stands for it."""
+    out = tmp_path / "graph.json"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as failed:
+            write_text(out, "x" * 100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert failed.value.filename == str(out)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_replaced_keeps_its_permissions_and_links(tmp_path: Path) -> None:
+    private, link, loose = tmp_path / "private", tmp_path / "link", tmp_path / "loose"
+    private.touch(mode=0o600)
+    link.symlink_to(private.name)
+    loose.symlink_to("new")
+    write_text(link, "secret")
+    write_text(loose, "found")
+    assert (link.readlink(), private.read_text(), private.stat().st_mode & 0o777) == (Path("private"), "secret", 0o600)
+    assert (loose.is_symlink(), (tmp_path / "new").read_text()) == (True, "found")
+
+
+def test_a_name_as_long_as_names_can_be(tmp_path: Path) -> None:
+    write_text(tmp_path / ("n" * 255), "")
+    assert [len(path.name) for path in tmp_path.iterdir()] == [255]
 
 
 def test_a_new_file_has_the_usual_permissions(tmp_path: Path) -> None:

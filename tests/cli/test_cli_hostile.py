@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from io import StringIO
@@ -11,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_calls import Outcome, error_line, minfer
+from cli_calls import MINFER, Outcome, error_line, minfer, usage_error
 
 from minfer_models.cli.command import one_line
 from minfer_models.cli.output import emit, stdout_writer
@@ -115,12 +117,67 @@ def test_a_dangling_shard_beside_the_model_is_no_matter(tmp_path: Path) -> None:
 
 
 def test_errors_of_any_length_are_one_line() -> None:
+    assert len(one_line(OSError(36, "File name too long", "x" * 1_000_000))) < 5_000
     assert one_line(ValueError(f"a\n{EVIL}" + "x" * 10_000)).isprintable()
     assert len(one_line(ValueError("x" * 1_000_000))) < 5_000
     assert (
         one_line(OSError(2, "No such file", f"a\n{EVIL}"))
         == "a\\n" + "\\x1b]0;owned\\x07\\x1b[2J\\u202e\\x9b1m: No such file"
     )
+
+
+def test_memory_that_runs_out_is_no_bug() -> None:
+    assert one_line(MemoryError()) == "out of memory"
+    assert one_line(MemoryError("12 MiB")) == "12 MiB"
+
+
+@pytest.mark.parametrize("command", [("run", "MODEL", "-f"), ("tokenize", "MODEL", "-f"), ("perplexity", "MODEL")])
+def test_a_text_that_never_ends_is_refused(command: tuple[str, ...], tiny: Path) -> None:
+    words = [str(tiny) if word == "MODEL" else word for word in command]
+    assert error_line(minfer(*words, "/dev/zero")).endswith("has more than 256 MiB")
+
+
+@pytest.mark.parametrize("option", ["--grammar", "--json-schema"])
+def test_a_grammar_that_never_ends_is_refused(option: str, tiny: Path) -> None:
+    told = usage_error(minfer("run", tiny, "-p", "hi", option, "/dev/zero"))
+    assert f"{option} /dev/zero: it has more than 4 MiB" in told
+
+
+def test_names_that_stdout_cannot_write_do_not_end_a_command(tiny: Path, tmp_path: Path) -> None:
+    name = b"\xff.gguf"
+    arguments = ["quantize", str(tiny), tmp_path / os.fsdecode(name), "--type", "Q8_0", "--allow-requantize"]
+    done = subprocess.run([*MINFER, *arguments], capture_output=True, timeout=120, check=False)
+    assert (done.returncode, [os.fsencode(p.name) for p in tmp_path.iterdir()]) == (0, [name])
+    assert rb"/\udcff.gguf: " in done.stdout
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_that_ends_it_leaves_no_partial_file(name: str, tiny: Path, tmp_path: Path) -> None:
+    script = (
+        "import os, signal\n"
+        "from minfer_models.cli.main import run\n"
+        f"os.fsync = lambda _descriptor: os.kill(os.getpid(), signal.{name})\n"
+        "run()\n"
+    )
+    arguments = ["quantize", str(tiny), str(tmp_path / "out.gguf"), "--type", "Q8_0", "--allow-requantize"]
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.Signals[name], b"", b"")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_that_the_caller_ignores_stays_ignored(tiny: Path) -> None:
+    """As `nohup` asks for."""
+    script = (
+        "import os, signal\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "from minfer_models.cli.main import run\n"
+        "from minfer_models.engine import Model\n"
+        "opened = Model.open\n"
+        "Model.open = lambda path: (os.kill(os.getpid(), signal.SIGHUP), opened(path))[1]\n"
+        "run()\n"
+    )
+    arguments = [sys.executable, "-c", script, "run", str(tiny), "-p", "abc", "-n", "2"]
+    assert subprocess.run(arguments, capture_output=True, timeout=120, check=False).returncode == 0
 
 
 class _Terminal(StringIO):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,12 @@ def test_the_same_file_under_other_settings(tiny: Path, text: Path) -> None:
     assert other["ppl"] == same["ppl"] != other["reference_ppl"]
     shown = minfer("perplexity", tiny, text, "-c", 64, "--against", tiny, "--against-kv", "q8_0").out
     assert f"  mean                {other['kl']['value']:.6f} +/- {other['kl']['error']:.7f}\n" in shown
+
+
+def test_an_error_that_one_token_has_not_is_null_in_json(tiny: Path, text: Path) -> None:
+    outcome = minfer("perplexity", tiny, text, "-c", len(TEXT) - 1, "--stride", 1, "--json")
+    found = json.loads(outcome.out, parse_constant=pytest.fail)
+    assert (found["tokens"], found["ppl"]["error"]) == (1, None)
 
 
 def test_what_cannot_be_scored_is_one_line(tiny: Path, text: Path, tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
-from cli_calls import error_line, minfer, usage_error
+from cli_calls import MINFER, error_line, minfer, usage_error
 
 from minfer_models.gguf import open_gguf, write_gguf
 from minfer_models.synthetic import byte_vocabulary
@@ -85,3 +88,10 @@ def test_a_vocabulary_that_cannot_be_run_is_named(tmp_path: Path) -> None:
     path = tmp_path / "t5.gguf"
     write_gguf(path, {**byte_vocabulary(), "general.architecture": "llama", "tokenizer.ggml.model": "t5"}, [])
     assert "'t5' (SentencePiece Unigram)" in error_line(minfer("tokenize", path, "-p", "x"))
+
+
+def test_json_loses_nothing_where_stdout_has_few_letters(smollm2: Path) -> None:
+    command = [*MINFER, "tokenize", str(smollm2), "--json", "-p", "la llama é"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, timeout=120, check=True, env=environment)
+    assert "".join(token["text"] for token in json.loads(done.stdout)["tokens"]) == "la llama é"

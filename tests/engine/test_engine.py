@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import EntryPoint
@@ -293,6 +294,11 @@ def test_bad_requests_are_refused(llm: LLM) -> None:
         llm.logits([2**31])
     with pytest.raises(EngineError, match="at least one token"):
         llm.logits([])
+    for no_ids in (b"a", b"abc", bytearray(b"a"), memoryview(b"a"), None, 5, [[1], [2, 3]], {1: 2}, [True], iter([1])):
+        with pytest.raises(EngineError, match="token ids are a list of whole numbers, got"):
+            llm.generate(no_ids)  # type: ignore[arg-type]
+        with pytest.raises(EngineError, match="token ids are a list of whole numbers, got"):
+            llm.logits(no_ids)  # type: ignore[arg-type]
     with pytest.raises(ContextError, match="65 tokens exceed"):
         llm.logits(ids(65))
     with pytest.raises(EngineError, match="max_tokens is 0"):
@@ -310,6 +316,19 @@ def test_a_failure_while_loading_leaves_nothing_open(path: Path, site: str) -> N
         load(path, threads=2, settings=Settings(cache_dir=CACHE, test_call_fail=(site,)))
     with load(path, threads=1, settings=SETTINGS) as fine:
         assert fine.logits(ids(2)).shape == (2, 258)
+
+
+@pytest.mark.parametrize("callback", ["on_weight", "on_device"])
+def test_a_caller_s_mistake_while_loading_leaves_no_thread(
+    path: Path, callback: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError(callback)
+
+    monkeypatch.setattr("minfer_models.placing.Placed.lines", lambda _self, _engine: iter(["device"]))
+    with pytest.raises(KeyError, match=callback):
+        load(path, threads=3, settings=SETTINGS, **{callback: fail})  # type: ignore[arg-type]
+    assert [t.name for t in threading.enumerate() if t.name == "minfer-2"] == []
 
 
 def test_a_plugged_in_backend_is_found_by_its_entry_point(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,21 @@ def test_the_processs_own_environment_is_the_default(monkeypatch: pytest.MonkeyP
 def test_the_cache_follows_xdg_unless_it_is_set_itself() -> None:
     assert Settings.from_env({"XDG_CACHE_HOME": "/xdg"}).cache_dir == Path("/xdg/minfer")
     assert Settings.from_env({"XDG_CACHE_HOME": "/xdg", "MINFER_CACHE_DIR": "/own"}).cache_dir == Path("/own")
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs under a number that no list of users has."""
+
+    def nobody(_uid: int) -> Any:
+        raise KeyError(_uid)
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    with pytest.raises(SettingsError, match=r"no home folder is known: .* set MINFER_CACHE_DIR to a folder"):
+        Settings.from_env({})
+    assert Settings.from_env({"MINFER_CACHE_DIR": "/own"}).cache_dir == Path("/own")
+    with pytest.raises(SettingsError, match="MINFER_CACHE_DIR='~/own': expected a folder"):
+        Settings.from_env({"MINFER_CACHE_DIR": "~/own"})
 
 
 def test_an_empty_value_is_unset() -> None:

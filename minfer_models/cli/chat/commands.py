@@ -79,12 +79,12 @@ def _system(repl: Repl, text: str) -> None:
 
 
 def _save(repl: Repl, file: str) -> None:
-    repl.conversation.save(Path(file).expanduser())
+    repl.conversation.save(_path(file))
     repl.screen.note(f"[saved to {file}]")
 
 
 def _load(repl: Repl, file: str) -> None:
-    repl.conversation.load(Path(file).expanduser())
+    repl.conversation.load(_path(file))
     repl.screen.note(f"[{file}: {len(repl.conversation.talk.messages)} messages]")
 
 
@@ -110,6 +110,14 @@ COMMANDS = (
     Command("/stats", "", "Sizes, counts and rates so far.", _stats),
     Command("/exit", "", "Leave.", _exit),
 )
+
+
+def _path(file: str) -> Path:
+    """With the home that ~ or ~NAME stands for. Raises CommandError where nobody is called so."""
+    try:
+        return Path(file).expanduser()
+    except RuntimeError:
+        raise CommandError(f"{file}: there is no such home folder") from None
 
 
 def _shortened(text: str, most: int = 60) -> str:

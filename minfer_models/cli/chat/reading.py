@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from minfer_models.cli.chat.said import Said, goes_on, joined, whole
+from minfer_models.cli.chat.said import Lines, Said, goes_on, whole
+from minfer_models.text_input import MOST_BYTES
 
 if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -29,25 +30,31 @@ class LineReader:
         self._lines, self._number = lines, 0
 
     def read(self) -> Said | None:
-        """The next text. Raises ValueError for bytes that aren't UTF-8, and for a block that never ends."""
-        text = self._line()
-        if text is None:
+        """The next text.
+
+        Raises ValueError for bytes that aren't UTF-8, and for a block that never ends; OSError once nothing can be read
+        any more.
+        """
+        line = self._line()
+        if line is None:
             return None
-        first = self._number
-        while goes_on(text):
+        first, lines = self._number, Lines(line)
+        while lines.go_on:
             line = self._line()
-            if line is None and text.endswith("\\"):
-                return whole(text[:-1])
-            if line is None:
+            if line is None and lines.block:
                 raise ValueError(f'stdin ends inside the block that """ opened in line {first}')
-            text = joined(text, line)
-        return whole(text)
+            if line is None:
+                return whole(lines.text[:-1])
+            lines.add(line)
+        return whole(lines.text)
 
     def _line(self) -> str | None:
-        data = self._lines.readline()
+        data = self._lines.readline(MOST_BYTES + 1)
         if not data:
             return None
         self._number += 1
+        if len(data) > MOST_BYTES:
+            raise OSError(f"stdin, line {self._number} has more than {MOST_BYTES >> 20} MiB")
         try:
             return data.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:

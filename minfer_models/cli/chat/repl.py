@@ -41,17 +41,16 @@ class Repl:
         """Until the end; `obey` does what begins with a slash."""
         while not self.interrupted or stay_after_ctrl_c:
             try:
-                said = self._reader.read()
+                said = self._read()
                 if said is None:
                     return
                 self._take(said, obey)
             except LeaveError:
                 return
+            except BrokenPipeError:  # nobody reads the answers any more
+                raise
             except Exception as error:
-                self.failed += 1
-                if self._tracebacks:
-                    traceback.print_exc()
-                self.screen.note(f"minfer: {one_line(error)}")
+                self._refused(error)
 
     def answer(self, ask: Callable[[], Answer]) -> None:
         """Show an answer as it comes."""
@@ -60,6 +59,20 @@ class Repl:
         with progress() as shown, ctrl_c_stops(answer):
             self._show(answer, shown)
         self._tell(answer)
+
+    def _read(self) -> Said | None:
+        """What comes next; None at the end, and once it can't be read: that would fail for ever."""
+        try:
+            return self._reader.read()
+        except OSError as error:
+            self._refused(error)
+            return None
+
+    def _refused(self, error: Exception) -> None:
+        self.failed += 1
+        if self._tracebacks:
+            traceback.print_exc()
+        self.screen.note(f"minfer: {one_line(error)}")
 
     def _take(self, said: Said, obey: Callable[[Repl, str], None]) -> None:
         text = said.text

@@ -22,8 +22,8 @@ class Said:
 def goes_on(text: str) -> bool:
     """Whether more lines belong to it: an open block, or a backslash at the end (two of them are just two)."""
     if _opens_block(text):
-        return "\n" not in text or not text.rstrip().endswith(QUOTES)
-    return (len(text) - len(text.rstrip("\\"))) % 2 == 1
+        return not text.lstrip().partition("\n")[2].rstrip().endswith(QUOTES)
+    return _goes_on_in_the_next(text)
 
 
 def whole(text: str) -> Said:
@@ -35,9 +35,34 @@ def whole(text: str) -> Said:
     return Said(text)
 
 
-def joined(text: str, line: str) -> str:
-    """A text that goes on, with its next line: the backslash at its end has done its work."""
-    return f"{text if _opens_block(text) else text[:-1]}\n{line}"
+class Lines:
+    """A text that comes line by line: looking at each costs what that line is long."""
+
+    def __init__(self, first: str) -> None:
+        self._lines, self.block = [first], _opens_block(first)
+
+    @property
+    def go_on(self) -> bool:
+        """Whether more lines belong to them, as `goes_on` says of a text."""
+        last = self._lines[-1]
+        if self.block:
+            return len(self._lines) == 1 or not last.rstrip().endswith(QUOTES)
+        return _goes_on_in_the_next(last)
+
+    def add(self, line: str) -> None:
+        """The next one, of lines that go on: a backslash at the end has done its work."""
+        if not self.block:
+            self._lines[-1] = self._lines[-1][:-1]
+        self._lines.append(line)
+
+    @property
+    def text(self) -> str:
+        """All of them."""
+        return "\n".join(self._lines)
+
+
+def _goes_on_in_the_next(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
 def _opens_block(text: str) -> bool:
