@@ -194,11 +194,12 @@ class Conversation:
 
     def _answer(self, before: Talk, asked: Talk) -> Answer:
         llm, template = self.llm, self.llm.chat_template()
-        tools = None if asked.tools is None else list(asked.tools)
-        prompt = template.encode(llm.tokenizer, asked.messages, tools=tools, **asked.template_arguments)
+        tools, keep = None if asked.tools is None else list(asked.tools), asked.keep_thinking
+        prompt, form = template.prompt(
+            llm.tokenizer, asked.messages, tools, keep_thinking=keep, **asked.template_arguments
+        )
         params = sampling_params(**{"temperature": 0.0, **asked.sampling, "seed": asked.next_seed})
         constraint = self._constraint(prompt)
-        form = template.answer_format(asked.messages, tools, **asked.template_arguments)
         return Answer(self, before, asked, prompt, llm.sampler(params, prompt, constraint), form)
 
     def _idle(self) -> Talk:
@@ -219,4 +220,5 @@ class Conversation:
             raise ConversationError("an answer is under way: take all of it, or stop it, before the next step")
 
     def _check_template(self, talk: Talk) -> None:
-        self.llm.chat_template().require_arguments(talk.template_arguments, tools=bool(talk.tools))
+        template = self.llm.chat_template()
+        template.require_arguments(talk.template_arguments, tools=bool(talk.tools), keep_thinking=talk.keep_thinking)

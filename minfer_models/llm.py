@@ -142,6 +142,7 @@ class LLM:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         template_arguments: Mapping[str, Any] | None = None,
+        keep_thinking: bool = False,
         grammar: str | CompiledGrammar | None = None,
         json_schema: str | Mapping[str, Any] | bool | CompiledGrammar | None = None,
         after_thinking: bool = False,
@@ -152,17 +153,17 @@ class LLM:
 
         The answer's text comes as the model writes it; `parts()`, `answer` and `message` have reasoning, content and
         calls of tools apart. tools: JSON schemas of functions. template_arguments: further variables of the template,
-        `enable_thinking` for one. Raises ChatTemplateError when there is no template, it refuses the messages, or it
+        `enable_thinking` for one. keep_thinking: reasoning in earlier answers stays in the prompt, also where the
+        template leaves it out. Raises ChatTemplateError when there is no template, it refuses the messages, or it
         has no such arguments, and as `generate`.
         """
         from minfer_models.reply import Reply
 
         template, arguments = self.chat_template(), template_arguments or {}
-        template.require_arguments(arguments, tools=bool(tools))
-        ids = template.encode(self.tokenizer, messages, tools=tools, **arguments)
-        form = template.answer_format(messages, tools, **arguments)
+        template.require_arguments(arguments, tools=bool(tools), keep_thinking=keep_thinking)
+        asked = template.prompt(self.tokenizer, messages, tools, keep_thinking=keep_thinking, **arguments)
         binding = (grammar, json_schema, after_thinking, constraint)
-        return Reply(*self._prepared(ids, binding, **settings), form=form)
+        return Reply(*self._prepared(asked.ids, binding, **settings), form=asked.form)
 
     def conversation(
         self,
@@ -171,6 +172,7 @@ class LLM:
         messages: Sequence[Mapping[str, Any]] = (),
         tools: Sequence[Mapping[str, Any]] | None = None,
         template_arguments: Mapping[str, Any] | None = None,
+        keep_thinking: bool = False,
         max_tokens: int | None = None,
         stop: str | Sequence[str] | None = None,
         grammar: str | CompiledGrammar | None = None,
@@ -192,6 +194,7 @@ class LLM:
             messages=(*system_message(system), *plain(messages, "messages")),
             tools=None if tools is None else tuple(plain(tools, "tools")),
             template_arguments=plain(template_arguments or {}, "template_arguments"),
+            keep_thinking=keep_thinking,
             sampling=dict(sampling),
             max_tokens=max_tokens,
             stop=stop_strings(stop),

@@ -24,9 +24,10 @@ class ConversationError(ValueError):
 class Talk:
     """Plain JSON values, which nobody changes.
 
-    tools: JSON schemas of functions. template_arguments: such as `enable_thinking`. sampling: fields of SamplingParams,
-    less the seed. answers: how many were given, also those that were taken back: each is sampled with a seed of its
-    own, `seed` plus its number from 0, so that another try differs and the whole talk can be repeated.
+    tools: JSON schemas of functions. template_arguments: such as `enable_thinking`. keep_thinking: earlier reasoning
+    stays in prompts, whatever the template does. sampling: fields of SamplingParams, less the seed. answers: how many
+    were given, also those that were taken back: each is sampled with a seed of its own, `seed` plus its number from 0,
+    so that another try differs and the whole talk can be repeated.
 
     Raises ConversationError for values of another kind, SamplingError and StopError for settings out of range.
     """
@@ -39,13 +40,20 @@ class Talk:
     stop: tuple[str, ...] = ()
     seed: int = 0
     answers: int = 0
+    keep_thinking: bool = False
 
     def __post_init__(self) -> None:
         for place, message in enumerate(self.messages):
             role = message.get("role") if isinstance(message, dict) else None
             if not isinstance(role, str):
                 raise ConversationError(f"messages[{place}] is {message!r}, not a message with a role and content")
-        for name, kind in (("template_arguments", dict), ("sampling", dict), ("seed", int), ("answers", int)):
+        for name, kind in (
+            ("template_arguments", dict),
+            ("sampling", dict),
+            ("seed", int),
+            ("answers", int),
+            ("keep_thinking", bool),
+        ):
             value = getattr(self, name)
             if type(value) is not kind:
                 raise ConversationError(f"{name} is {value!r}, not {_called(kind)}")
@@ -125,4 +133,4 @@ def plain(values: Any, name: str) -> Any:
 
 
 def _called(kind: type) -> str:
-    return {dict: "a JSON object", int: "a whole number"}[kind]
+    return {dict: "a JSON object", int: "a whole number", bool: "true or false"}[kind]

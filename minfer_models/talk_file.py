@@ -13,7 +13,8 @@ from minfer_models.talk import ConversationError, Talk
 from minfer_models.text_files import write_text
 
 FORMAT: Final = "minfer conversation"
-VERSION: Final = 1
+VERSION: Final = 2
+"""2 has keep_thinking; in files of version 1 there's none to keep."""
 MOST_BYTES: Final = 1 << 28
 """Of a file: far above the text of the longest context."""
 NAMES: Final = tuple(field.name for field in fields(Talk))
@@ -44,6 +45,8 @@ def load_talk(path: Path) -> Talk:
         raise ConversationError(f"{path} has more than {MOST_BYTES >> 20} MiB: it is no conversation")
     entries = _object(path, data)
     _check_version(path, entries)
+    if entries["version"] == 1:
+        entries = {"keep_thinking": False, **entries}
     given = entries.keys() - {"format", "version", "model"}
     if given != set(NAMES):
         odd = ", ".join(sorted(given ^ set(NAMES)))

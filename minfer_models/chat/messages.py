@@ -19,7 +19,8 @@ REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
 def prepared(messages: Sequence[Mapping[str, Any]], rules: ContentRules | None = None) -> list[dict[str, Any]]:
-    """A copy for the template: text marked as the user's, tool call arguments parsed from JSON into objects.
+    """A copy for the template: text marked as the user's, tool call arguments parsed from JSON into objects, or checked
+    and in JSON where the template wants text.
 
     As `transformers` does, keys whose value is null are left out, and reasoning is there under all of its names.
     rules: how this template takes content; None hands it on as it is.
@@ -29,7 +30,9 @@ def prepared(messages: Sequence[Mapping[str, Any]], rules: ContentRules | None =
     """
     if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence):
         raise ChatTemplateError(f"messages is a {type(messages).__name__}, not a list of messages")
-    return [_message(message, f"messages[{i}]", rules) for i, message in enumerate(messages)]
+    copies = [_message(message, f"messages[{i}]", rules) for i, message in enumerate(messages)]
+    calls = any(message.get("tool_calls") for message in copies)
+    return _with_ids(copies) if calls and rules is not None and rules.calls.with_ids else copies
 
 
 def _message(message: Mapping[str, Any], place: str, rules: ContentRules | None) -> dict[str, Any]:
@@ -44,8 +47,8 @@ def _message(message: Mapping[str, Any], place: str, rules: ContentRules | None)
     if rules is not None:
         copy = _with_content(copy, role, place, rules)
         copy = _with_reasoning(copy)
-    for i, call in enumerate(copy.get("tool_calls") or ()):
-        _parse_arguments(call, f"{place}.tool_calls[{i}]")
+        for i, call in enumerate(copy.get("tool_calls") or ()):
+            _with_arguments(call, f"{place}.tool_calls[{i}]", rules)
     return copy
 
 
@@ -69,12 +72,33 @@ def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
     return {"thinking": reasoning, **message, "reasoning_content": reasoning}
 
 
-def _parse_arguments(call: Any, place: str) -> None:
+def _with_ids(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Ids for calls that have none, for a template that insists on them; results belong to the calls in their order."""
+    number, open_ids = 0, []
+    for message in messages:
+        calls = message.get("tool_calls")
+        if calls:
+            open_ids = []
+        for call in calls or ():
+            number += 1
+            call["id"] = call.get("id") or TracedStr(f"{number:09}")
+            open_ids.append(call["id"])
+        if message["role"] == "tool" and open_ids:
+            message.setdefault("tool_call_id", open_ids.pop(0))
+    return messages
+
+
+def _with_arguments(call: Any, place: str, rules: ContentRules) -> None:
     if not isinstance(call, dict):
         raise ChatTemplateError(f"{place} is {call!r}, not a tool call")
     function = call.get("function", call)
-    if isinstance(function, dict) and "arguments" in function:
-        function["arguments"] = _arguments(function["arguments"], f"{place}.function.arguments")
+    if not isinstance(function, dict) or "arguments" not in function:
+        return
+    given = function["arguments"]
+    function["arguments"] = parsed = _arguments(given, f"{place}.function.arguments")
+    if rules.calls.as_text:
+        written = isinstance(given, str) and given
+        function["arguments"] = given if written else TracedStr(json.dumps(parsed, ensure_ascii=False))
 
 
 def _arguments(value: Any, place: str) -> dict[str, Any]:

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Literal
 
-from minfer_models.chat.answer import CALL_TAGS, Answer, AnswerFormat, Piece, call_from
+from minfer_models.chat.answer import Answer, AnswerFormat, Piece
+from minfer_models.chat.calls import NOTATIONS
+from minfer_models.chat.calls.cursor import Cursor, JsonScan, MoreNeededError, NotACallError
+from minfer_models.chat.calls.notation import Block
+from minfer_models.chat.calls.objects import BETWEEN
 
-_State = Literal["start", "thought", "content", "tagged", "json"]
-_CALL_STARTS = ('{"name"', '{"type":"function"')
+_State = Literal["start", "thought", "content", "calls"]
 
 
 class AnswerSplitter:
     """Takes text with `push` until `finish`; both give the pieces that are certain.
 
-    Reasoning is a marked block at the very start. Newlines around it, and those before a marked call, belong to the
-    markers. What only looks like a call stays content, so no text is lost; a call that is cut off is in
-    `answer.unfinished`.
+    Reasoning is a marked block at the very start. Newlines around it, and those around calls, belong to the markers.
+    What only looks like a call stays content, so no text is lost; a call that is cut off is in `answer.unfinished`.
     """
 
     def __init__(self, form: AnswerFormat) -> None:
         self._form = form
+        self._notation = NOTATIONS.get(form.calls)
         self._state: _State = "start"
         self._waiting = ""
         self._newlines_off = False
         self._moved = True
-        self._scan = _JsonScan()
+        self._block: Block | None = None
+        self._scan = JsonScan()
+        self._lead = ""  # the marker of calls and the newlines before it
+        self._called = False  # it has led to one
         self.answer = Answer()
         if form.thinking is not None and form.thought_open:
             self._enter("thought")
@@ -47,13 +52,7 @@ class AnswerSplitter:
         return pieces
 
     def _pieces(self, final: bool) -> Iterator[Piece]:
-        steps = {
-            "start": self._start,
-            "thought": self._thought,
-            "content": self._content,
-            "tagged": self._tagged,
-            "json": self._json,
-        }
+        steps = {"start": self._start, "thought": self._thought, "content": self._content, "calls": self._calls}
         state = None
         while state != self._state or self._moved:
             state, self._moved = self._state, False
@@ -61,7 +60,18 @@ class AnswerSplitter:
 
     def _enter(self, state: _State, newlines_off: bool = True) -> None:
         self._state, self._newlines_off, self._moved = state, newlines_off, True
-        self._scan = _JsonScan()
+
+    def _enter_content(self, newlines_off: bool) -> None:
+        """Content begins, or bare calls in its place."""
+        bare = self._notation is not None and self._notation.bare
+        self._enter("calls" if bare else "content", newlines_off)
+        if bare:
+            self._begin_calls("")
+
+    def _begin_calls(self, lead: str) -> None:
+        assert self._notation is not None
+        self._block, self._scan = self._notation.block(), JsonScan()
+        self._lead, self._called = lead, False
 
     def _start(self, final: bool) -> Iterator[Piece]:
         """Nothing but white space so far, or the first letters of the marker of reasoning."""
@@ -70,13 +80,9 @@ class AnswerSplitter:
         if opened is not None and begun.startswith(opened):
             self._waiting = begun.removeprefix(opened)
             self._enter("thought")
-        elif final or not self._may_become(begun, opened):
-            self._enter("json" if self._form.calls == "json" else "content", newlines_off=False)
+        elif final or opened is None or not opened.startswith(begun):
+            self._enter_content(newlines_off=False)
         return iter(())
-
-    @staticmethod
-    def _may_become(begun: str, marker: str | None) -> bool:
-        return marker is not None and marker.startswith(begun)
 
     def _thought(self, final: bool) -> Iterator[Piece]:
         assert self._form.thinking is not None
@@ -86,9 +92,8 @@ class AnswerSplitter:
         if found:
             yield Piece("reasoning", inside.rstrip("\n"))
             self._waiting = rest
-            self._enter("json" if self._form.calls == "json" else "content")
-            return
-        if final:
+            self._enter_content(newlines_off=True)
+        elif final:
             self._waiting = ""
             yield Piece("reasoning", text.rstrip("\n"))
         else:
@@ -96,59 +101,51 @@ class AnswerSplitter:
 
     def _content(self, final: bool) -> Iterator[Piece]:
         text = self._without_newlines()
-        if self._form.calls != "tags":
-            self._waiting = ""
-            yield Piece("content", text)
-            return
-        before, found, rest = text.partition(CALL_TAGS[0])
+        before, found, rest = text.partition(self._notation.marker) if self._notation else (text, "", "")
         if found:
-            yield Piece("content", before.rstrip("\n"))
+            kept = before.rstrip("\n")
             self._waiting = rest
-            self._enter("tagged")
-            return
-        if final:
+            self._enter("calls")
+            self._begin_calls(lead=text[len(kept) : len(before) + len(found)])
+            yield Piece("content", kept)
+        elif final or self._notation is None:
             self._waiting = ""
             yield Piece("content", text)
         else:
-            yield self._certain("content", text, CALL_TAGS[0])
+            yield self._certain("content", text, self._notation.marker)
 
-    def _tagged(self, final: bool) -> Iterator[Piece]:
-        end = self._scan.marker(self._waiting, CALL_TAGS[1])
-        if end < 0:
+    def _calls(self, final: bool) -> Iterator[Piece]:
+        """The next call, or the end of them; what is neither is content from there on."""
+        assert self._block is not None
+        cursor = Cursor(self._waiting, self._scan)
+        try:
+            call = self._block.next(cursor)
+        except NotACallError:
+            yield from self._no_call()
+        except MoreNeededError:
             if final:
-                self.answer.unfinished = CALL_TAGS[0] + self._waiting
-                self._waiting = ""
-            return
-        inside, self._waiting = self._waiting[:end], self._waiting[end + len(CALL_TAGS[1]) :]
-        call = call_from(inside)
-        self._enter("content", newlines_off=call is not None)
-        if call is not None:
-            yield Piece("call", call=call)
+                yield from self._cut_off(cursor.begun)
         else:
-            yield Piece("content", CALL_TAGS[0] + inside + CALL_TAGS[1])
+            self._waiting, self._scan = self._waiting[cursor.at :], JsonScan()
+            self._moved = self._called = True
+            if call is None:
+                self._enter("content")
+            else:
+                yield Piece("call", call=call)
 
-    def _json(self, final: bool) -> Iterator[Piece]:
-        """Objects that each state a call, one behind the other; anything else is content from there on."""
-        text = self._waiting
-        end = self._scan.object_end(text) if _may_start_call(text) else 0
-        call = call_from(text[:end].lstrip("; \n")) if end else None
-        if call is not None:
-            self._waiting = text[end:]
-            self._enter("json")
-            yield Piece("call", call=call)
-        elif end or not _may_start_call(text):
-            self._enter("content", self._newlines_off)
-        elif final:
-            self._cut_json(text)
+    def _no_call(self) -> Iterator[Piece]:
+        marked = bool(self._lead) and not self._called
+        self._enter("content", newlines_off=self._called or (self._newlines_off and not marked))
+        yield Piece("content", self._lead if marked else "")
 
-    def _cut_json(self, text: str) -> None:
+    def _cut_off(self, begun: bool) -> Iterator[Piece]:
         """The end came where a call may have begun."""
-        if _is_call_start(text):
-            self.answer.unfinished, self._waiting = text, ""
-        elif self.answer.calls and not text.strip("; \n"):
-            self._waiting = ""  # what stands between calls
+        if self._called and not self._waiting.strip(BETWEEN):
+            self._waiting = ""
+        elif begun or self._lead:
+            self.answer.unfinished, self._waiting = ("" if self._called else self._lead) + self._waiting, ""
         else:
-            self._enter("content", self._newlines_off)
+            yield from self._no_call()
 
     def _without_newlines(self) -> str:
         """What waits, less the newlines that belong to the marker before it."""
@@ -171,51 +168,3 @@ def split_answer(text: str, form: AnswerFormat) -> Answer:
     splitter.push(text)
     splitter.finish()
     return splitter.answer
-
-
-def _may_start_call(text: str) -> bool:
-    """Whether a text of which more may come can be the start of a call."""
-    compact = re.sub(r"[;\s]+", "", text[:64])
-    return any(compact.startswith(start) or start.startswith(compact) for start in _CALL_STARTS)
-
-
-def _is_call_start(text: str) -> bool:
-    return re.sub(r"[;\s]+", "", text).startswith(_CALL_STARTS)
-
-
-class _JsonScan:
-    """Looks through JSON text as it grows, each character once."""
-
-    def __init__(self) -> None:
-        self._at, self._depth = 0, 0
-        self._in_string = self._escaped = False
-
-    def marker(self, text: str, marker: str) -> int:
-        """Where `marker` first stands outside of strings, or -1."""
-        while self._at < len(text):
-            rest = text[self._at : self._at + len(marker)]
-            if not self._in_string and rest == marker:
-                return self._at
-            if not self._in_string and marker.startswith(rest):
-                return -1  # the rest of it may come
-            self._step(text[self._at])
-        return -1
-
-    def object_end(self, text: str) -> int:
-        """One past the brace that closes the first object, or 0 while there is none."""
-        while self._at < len(text):
-            char = text[self._at]
-            self._step(char)
-            if char == "}" and not self._in_string and self._depth <= 0:
-                return self._at
-        return 0
-
-    def _step(self, char: str) -> None:
-        self._at += 1
-        if self._in_string:
-            self._in_string = self._escaped or char != '"'
-            self._escaped = char == "\\" and not self._escaped
-        elif char == '"':
-            self._in_string = True
-        elif char in "{}":
-            self._depth += 1 if char == "{" else -1

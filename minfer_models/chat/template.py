@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from minfer_models.chat.answer import AnswerFormat, Calls, calls_written, is_thought_open, thinking_markers
+from minfer_models.chat.answer import AnswerFormat, is_thought_open, thinking_markers
+from minfer_models.chat.calls import NOTATIONS, Calls, notation_shown
 from minfer_models.chat.compiled import CompiledTemplate
-from minfer_models.chat.content import NEEDLE, ContentRules, call_conversation
+from minfer_models.chat.content import CALLED, TOOL, ContentRules, call_conversation
 from minfer_models.chat.continuing import cut_behind_final, with_mark
 from minfer_models.chat.environment import variables
 from minfer_models.chat.errors import ChatTemplateError
+from minfer_models.chat.keeping import Thinking
 from minfer_models.chat.messages import prepared
 from minfer_models.chat.sources import CHATML_MARKERS, DEFAULT, TEMPLATE_KEY, TOOL_USE, Origin, TemplateSources
 from minfer_models.chat.traced import TracedStr
@@ -24,8 +27,32 @@ from minfer_models.tokenizer.vocab import TOKENS_KEY, token_id
 
 log = logging.getLogger(__name__)
 
+Messages = Sequence[Mapping[str, Any]]
+Tools = Sequence[Mapping[str, Any]] | None
+
 _ROLES: Final = {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad"}
 _GIVEN_BY_US: Final = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a prompt is rendered from; see `ChatTemplate.render`."""
+
+    messages: Messages
+    prompt: bool | None = None
+    tools: Tools = None
+    documents: Tools = None
+    continued: bool = False
+    keep_thinking: bool = False
+    template: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class ChatPrompt(NamedTuple):
+    """A prompt's token ids, and how to split the answer to it."""
+
+    ids: list[int]
+    form: AnswerFormat
 
 
 class ChatTemplate:
@@ -51,6 +78,8 @@ class ChatTemplate:
         self._special_tokens, self._clock = dict(special_tokens), clock
         self._compiled: dict[str, CompiledTemplate] = {}
         self._rules: dict[str, ContentRules] = {}
+        self._thinking: dict[str, Thinking | None] = {}
+        self._calls: dict[str, Calls] = {}
         for name in {DEFAULT, TOOL_USE} & self.sources.keys() or self.sources:
             self._named(name)
 
@@ -96,9 +125,17 @@ class ChatTemplate:
             require_usable(compiled.name, self.render)
 
     def require_arguments(
-        self, arguments: Iterable[str] = (), tools: bool = False, template: str | None = None
+        self,
+        arguments: Iterable[str] = (),
+        tools: bool = False,
+        template: str | None = None,
+        *,
+        keep_thinking: bool = False,
     ) -> None:
-        """Raise ChatTemplateError for arguments, or tools, that the template never looks at: they'd be lost."""
+        """Raise ChatTemplateError for arguments, or tools, that the template never looks at: they'd be lost.
+
+        So does keep_thinking where the template has no markers of thinking.
+        """
         reads = self.reads(tools, template)
         for name in arguments:
             if name in _GIVEN_BY_US:
@@ -108,15 +145,18 @@ class ChatTemplate:
                 raise ChatTemplateError(f"this model's chat template has no argument {name!r}; it reads {known}")
         if tools and "tools" not in reads:
             raise ChatTemplateError("this model's chat template takes no tools: the model would never see them")
+        if keep_thinking and self._thinking_of(self._choose(template, [] if tools else None)) is None:
+            raise ChatTemplateError("this model's chat template has no markers of thinking: there is none to keep")
 
     def render(
         self,
-        messages: Sequence[Mapping[str, Any]],
+        messages: Messages,
         add_generation_prompt: bool | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
+        tools: Tools = None,
+        documents: Tools = None,
         *,
         continue_final_message: bool = False,
+        keep_thinking: bool = False,
         template: str | None = None,
         **options: Any,
     ) -> str:
@@ -125,22 +165,24 @@ class ChatTemplate:
         messages: mappings with `role` and what else the template reads (`content`, `tool_calls`, ...).
         add_generation_prompt: end with what starts an answer; None does unless the final message is continued.
         continue_final_message: end with the final message's content, left open, instead of closing its turn.
+        keep_thinking: write the reasoning of earlier answers, too, where the template leaves it out.
         tools: JSON schemas of functions. template: the name of one of several templates.
         options: further variables of the template, such as `enable_thinking`.
         Raises ChatTemplateError for what the template refuses or cannot do; it is never replaced by another.
         """
-        given = (add_generation_prompt, tools, documents, continue_final_message, template)
-        return self._traced(messages, *given, options).plain()
+        given = (tools, documents, continue_final_message, keep_thinking, template, options)
+        return self._traced(Asked(messages, add_generation_prompt, *given)).plain()
 
     def encode(
         self,
         tokenizer: Tokenizer,
-        messages: Sequence[Mapping[str, Any]],
+        messages: Messages,
         add_generation_prompt: bool | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
+        tools: Tools = None,
+        documents: Tools = None,
         *,
         continue_final_message: bool = False,
+        keep_thinking: bool = False,
         template: str | None = None,
         **options: Any,
     ) -> list[int]:
@@ -150,57 +192,90 @@ class ChatTemplate:
         or options are plain text. BOS is added where the model asks for it and the template did not write it.
         Raises ChatTemplateError as `render`, TokenizerError for text the vocabulary cannot write.
         """
-        given = (add_generation_prompt, tools, documents, continue_final_message, template)
-        prompt = self._traced(messages, *given, options)
-        ids = tokenizer.encode_segments(prompt.segments())
-        if tokenizer.add_bos and tokenizer.bos is not None and ids[:1] != [tokenizer.bos]:
-            return [tokenizer.bos, *ids]
-        return ids
+        given = (tools, documents, continue_final_message, keep_thinking, template, options)
+        return _encoded(tokenizer, self._traced(Asked(messages, add_generation_prompt, *given)))
 
     def answer_format(
         self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
+        messages: Messages,
+        tools: Tools = None,
         *,
         continue_final_message: bool = False,
         template: str | None = None,
         **options: Any,
     ) -> AnswerFormat:
         """How to split the answer to these messages into reasoning, content and calls: see `AnswerSplitter`."""
-        compiled = self._named(self._choose(template, tools))
-        thinking = thinking_markers(compiled.mentions)
-        prompt = self._traced(messages, None, tools, None, continue_final_message, template, options)
-        tail = prompt.segments()[-1][0] if prompt else ""
-        calls = self._calls_written(tools, template) if tools else "none"
-        return AnswerFormat(thinking, is_thought_open(tail, thinking), calls)
+        asked = Asked(messages, None, tools, None, continue_final_message, False, template, options)
+        return self._format(asked, self._traced(asked))
 
-    def _calls_written(self, tools: Sequence[Mapping[str, Any]], template: str | None) -> Calls:
-        """Found by rendering a call; a template that can't show one has none to split either."""
-        try:
-            return calls_written(self.render(call_conversation(), tools=tools, template=template), NEEDLE)
-        except ChatTemplateError:
-            return "none"
-
-    def _traced(
+    def prompt(
         self,
-        messages: Sequence[Mapping[str, Any]],
-        prompt: bool | None,
-        tools: Sequence[Mapping[str, Any]] | None,
-        documents: Sequence[Mapping[str, Any]] | None,
-        continued: bool,
-        template: str | None,
-        options: Mapping[str, Any],
-    ) -> TracedStr:
-        if continued and prompt:
+        tokenizer: Tokenizer,
+        messages: Messages,
+        tools: Tools = None,
+        *,
+        keep_thinking: bool = False,
+        template: str | None = None,
+        **options: Any,
+    ) -> ChatPrompt:
+        """`encode` and `answer_format` of one rendering."""
+        asked = Asked(messages, None, tools, None, False, keep_thinking, template, options)
+        text = self._traced(asked)
+        return ChatPrompt(_encoded(tokenizer, text), self._format(asked, text))
+
+    def _format(self, asked: Asked, prompt: TracedStr) -> AnswerFormat:
+        name = self._choose(asked.template, asked.tools)
+        thinking = thinking_markers(self._named(name).mentions)
+        tail = prompt.segments()[-1][0] if prompt else ""
+        return AnswerFormat(thinking, is_thought_open(tail, thinking), self._calls_of(name, bool(asked.tools)))
+
+    def _calls_of(self, name: str, tools: bool) -> Calls:
+        """Found by rendering a call, once; a template that can't show one has none to split either.
+
+        Without tools nothing is a call, unless the template takes none: then they are described in a message, and calls
+        are known by their marker.
+        """
+        compiled = self._named(name)
+        if not tools and "tools" in compiled.reads:
+            return "none"
+        if name not in self._calls:
+            given = [TOOL] if "tools" in compiled.reads else None
+            try:
+                shown = self.render(call_conversation(), False, given, template=name)
+            except ChatTemplateError:
+                shown = ""
+            self._calls[name] = notation_shown(shown, CALLED)
+        found = self._calls[name]
+        return "none" if not tools and found != "none" and NOTATIONS[found].bare else found
+
+    def _thinking_of(self, name: str) -> Thinking | None:
+        """How this template writes reasoning; None when it has no markers for it."""
+        if name not in self._thinking:
+            markers = thinking_markers(self._named(name).mentions)
+            found = None if markers is None else Thinking.of(markers, functools.partial(self._tried, name))
+            self._thinking[name] = found
+        return self._thinking[name]
+
+    def _traced(self, asked: Asked) -> TracedStr:
+        if asked.continued and asked.prompt:
             raise ChatTemplateError(
                 "continue_final_message leaves the last turn open: no add_generation_prompt with it"
             )
-        name = self._choose(template, tools)
-        copies = prepared(messages, self._rules_of(name))
-        if not continued:
-            return self._run(name, copies, prompt is not False, tools, documents, options)
-        marked = with_mark(copies)
-        return cut_behind_final(self._run(name, marked, False, tools, documents, options), copies[-1])
+        name = self._choose(asked.template, asked.tools)
+        messages = prepared(asked.messages, self._rules_of(name))
+        thinking = self._thinking_of(name) if asked.keep_thinking else None
+        if thinking is None or thinking.kept:
+            return self._ended(name, messages, asked)
+        last = len(messages) - 1 if asked.continued else len(messages)
+        marked, taken = thinking.taken_out(messages[:last])
+        return thinking.put_back(self._ended(name, [*marked, *messages[last:]], asked), taken)
+
+    def _ended(self, name: str, messages: list[dict[str, Any]], asked: Asked) -> TracedStr:
+        """The text that ends as asked: where an answer starts, with the last turn, or inside it."""
+        given = (asked.tools, asked.documents, asked.options)
+        if not asked.continued:
+            return self._run(name, messages, asked.prompt is not False, *given)
+        return cut_behind_final(self._run(name, with_mark(messages), False, *given), messages[-1])
 
     def _run(
         self,
@@ -238,7 +313,18 @@ class ChatTemplate:
         return self._rules[name]
 
     def _trial(self, name: str, messages: list[dict[str, Any]]) -> str:
-        return self._run(name, prepared(messages), True, None, None, {})
+        return self._tried(name, messages, True)
+
+    def _tried(self, name: str, messages: list[dict[str, Any]], prompt: bool) -> TracedStr:
+        """Messages as they are."""
+        return self._run(name, prepared(messages), prompt, None, None, {})
+
+
+def _encoded(tokenizer: Tokenizer, prompt: TracedStr) -> list[int]:
+    ids = tokenizer.encode_segments(prompt.segments())
+    if tokenizer.add_bos and tokenizer.bos is not None and ids[:1] != [tokenizer.bos]:
+        return [tokenizer.bos, *ids]
+    return ids
 
 
 def _check_schemas(tools: object) -> None:

@@ -38,6 +38,7 @@ TALKS = st.builds(
     stop=st.lists(TEXT.filter(bool), max_size=3).map(tuple),
     seed=st.integers(0, 2**64 - 1),
     answers=st.integers(0, 10**9),
+    keep_thinking=st.booleans(),
 )
 
 
@@ -46,7 +47,7 @@ def test_what_is_saved_comes_back(tmp_path_factory: pytest.TempPathFactory, talk
     path = tmp_path_factory.getbasetemp() / "talk.json"
     save_talk(path, talk, "model.gguf")
     assert load_talk(path) == talk
-    assert json.loads(path.read_text("utf-8"))["version"] == 1, "any JSON reader takes it"
+    assert json.loads(path.read_text("utf-8"))["version"] == 2, "any JSON reader takes it"
 
 
 GOOD = Talk(messages=({"role": "user", "content": "hi"},), sampling={"temperature": 0.5}, stop=("x",), seed=3)
@@ -62,10 +63,20 @@ def changed(path: Path, **entries: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | entries), "utf-8")
 
 
+def test_a_file_of_version_1_keeps_no_thinking(path: Path) -> None:
+    entries = json.loads(path.read_text("utf-8")) | {"version": 1}
+    del entries["keep_thinking"]
+    path.write_text(json.dumps(entries), "utf-8")
+    assert load_talk(path) == GOOD
+    path.write_text(json.dumps(entries | {"version": 2}), "utf-8")
+    with pytest.raises(ConversationError, match="lacks keep_thinking"):
+        load_talk(path)
+
+
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ({"version": 2}, "version 2, newer than the 1 that this minfer reads"),
+        ({"version": 3}, "version 3, newer than the 2 that this minfer reads"),
         ({"version": "1"}, "version is '1', not a whole number"),
         ({"version": True}, "version is True"),
         ({"version": 0}, "version is 0"),
@@ -92,6 +103,7 @@ def changed(path: Path, **entries: Any) -> None:
         ({"seed": 2**64}, f"seed {2**64}"),
         ({"seed": 1.0}, "seed is 1.0"),
         ({"answers": -1}, "of -1 answers"),
+        ({"keep_thinking": 1}, "keep_thinking is 1, not true or false"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_not_in_order_is_refused_by_name_and_place(

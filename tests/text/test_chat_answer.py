@@ -37,7 +37,7 @@ ANSWERS: list[tuple[AnswerFormat, str, str, str, list[ToolCall], str]] = [
     (QWEN, f"a\n\n{CALL}\nb\n", "", "ab\n", [F], ""),
     (QWEN, CALL[:-14], "", "", [], CALL[:-14]),
     (QWEN, CALL[:-3], "", "", [], CALL[:-3]),
-    (QWEN, "x\n<tool_call>not json</tool_call>\ny", "", "x<tool_call>not json</tool_call>\ny", [], ""),
+    (QWEN, "x\n<tool_call>not json</tool_call>\ny", "", "x\n<tool_call>not json</tool_call>\ny", [], ""),
     (QWEN, '<tool_call>{"name": "g", "arguments": null}</tool_call>', "", "", [ToolCall("g", {})], ""),
     (QWEN, '<tool_call>["f"]</tool_call>', "", '<tool_call>["f"]</tool_call>', [], ""),
     (QWEN, '<tool_call>{"name": "f", "arguments": 7}</tool_call>', "", None, [], ""),  # type: ignore[list-item]

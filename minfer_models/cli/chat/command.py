@@ -42,6 +42,12 @@ def chat(
     *,
     sampling: dict[str, Any],
     template: TemplateChoice,
+    keep_thinking: Annotated[
+        bool,
+        typer.Option(
+            "--keep-thinking", help="Leave the thinking of earlier answers in the prompt, whatever the template does."
+        ),
+    ] = False,
     bound: dict[str, Any],
     loading: dict[str, Any],
     verbose: Annotated[
@@ -55,7 +61,13 @@ def chat(
     """
     check_stops(stop)
     options = {"for_chat": True, "chat_template": template.source, **loading}
-    request = {"max_tokens": most_tokens(n), "stop": stop, "template_arguments": template.arguments, **sampling}
+    request = {
+        "max_tokens": most_tokens(n),
+        "stop": stop,
+        "template_arguments": template.arguments,
+        "keep_thinking": keep_thinking,
+        **sampling,
+    }
 
     from minfer_models.cli.chat.resuming import resume
     from minfer_models.cli.loading import load_shown

@@ -31,5 +31,6 @@ def _with(talk: Talk, given: dict[str, Any]) -> Talk:
         max_tokens=given.pop("max_tokens", talk.max_tokens),
         stop=stop_strings(given.pop("stop", talk.stop)),
         template_arguments=talk.template_arguments | given.pop("template_arguments", {}),
+        keep_thinking=given.pop("keep_thinking", talk.keep_thinking),
         sampling=talk.sampling | given,
     )
