@@ -51,7 +51,8 @@ def doctor(
     if as_json:
         typer.echo(json.dumps(report | {"problems": problems}, indent=2))
     else:
-        typer.echo("\n\n".join(_section_text(name, section) for name, section in report.items()))
+        told = report | {"settings": _with_defaults(Settings, report["settings"])}
+        typer.echo("\n\n".join(_section_text(name, section) for name, section in told.items()))
         typer.echo("\n" + ("\n".join(f"PROBLEM: {p}" for p in problems) or "no problems found"))
     if problems:
         raise typer.Exit(FOUND)
@@ -165,10 +166,19 @@ def _write_problem(folder: Path) -> str | None:
 
 
 def _settings(settings: Settings) -> Section:
+    """As the environment would say it; None, or an empty list, where it says nothing and nothing is chosen yet."""
     shown: Section = {}
     for spec in fields(settings):
         value = getattr(settings, spec.name)
         if spec.name == "hf_token":
             value = None if value is None else "set"
+        elif isinstance(value, bool):
+            value = str(int(value))
         shown[spec.metadata["name"]] = list(value) if isinstance(value, tuple) else value and str(value)
     return shown
+
+
+def _with_defaults(settings: type[Settings], section: Section) -> Section:
+    """Settings as text: what becomes of those that aren't given."""
+    defaults = {s.metadata["name"]: s.metadata["shown"].replace("`", "") for s in fields(settings)}
+    return {name: f"unset: {defaults[name]}" if value in (None, []) else value for name, value in section.items()}

@@ -53,7 +53,7 @@ GpuMemory: TypeAlias = Annotated[
     int | None, typer.Option("--gpu-mem", metavar="MIB", min=1, help="The most memory to use on the GPU.")
 ]
 FusionsOff: TypeAlias = Annotated[
-    str, typer.Option("--fusions-off", metavar="A,B", help="Fusions to leave out, by name.")
+    str, typer.Option("--fusions-off", metavar="A,B", help="Fusions to leave out, by name; a wrong one lists them.")
 ]
 StopStrings: TypeAlias = Annotated[
     list[str] | None,

@@ -54,6 +54,18 @@ def test_text_has_a_section_for_each_and_says_that_all_is_well(cache: Path) -> N
     assert f"  folder   {cache / 'kernels'}" in lines
 
 
+def test_settings_are_shown_as_the_environment_says_them(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Switches in the form that the variable takes; what isn't set, with what then counts."""
+    monkeypatch.setenv("MINFER_GPU_CAPTURE", "0")
+    told = minfer("doctor")
+    shown = {line.split()[0]: line.split(maxsplit=1)[1] for line in told.out.splitlines() if "  MINFER_" in line}
+    assert (shown["MINFER_GPU_CAPTURE"], shown["MINFER_GPU_ASYNC_COPIES"]) == ("0", "1")
+    assert (shown["MINFER_THREADS"], shown["MINFER_ISA"]) == ("unset: the physical cores", "auto")
+    assert shown["MINFER_PLUGINS"] == "unset: none"
+    kept = minfer("doctor", "--json").json()["settings"]
+    assert (kept["MINFER_GPU_CAPTURE"], kept["MINFER_THREADS"], kept["MINFER_PLUGINS"]) == ("0", None, [])
+
+
 def test_kernels_are_counted_and_cleared(cache: Path) -> None:
     KernelLibrary(cache_dir=cache / "kernels").load(["elementwise.add", "elementwise.mul"])
     assert minfer("doctor", "--json").json()["kernel cache"]["kernels"] == 2

@@ -43,9 +43,9 @@ def peer(
     ] = False,
     output: OutputForm = Output.MD,
 ) -> None:
-    """Compare with another engine on the same file, threads and KV cells.
+    """Compare with another engine on the same file.
 
-    The engines take turns, each in its own process, and the ratio is our speed over the peer's. The distance of their
+    Threads and KV cells are the same, too. The engines take turns, each in its own process, and the ratio is our speed over the peer's. The distance of their
     answers is measured too: the KL divergence of their next-token probabilities over a fixed text. llama.cpp needs
     the extra `peers` (llama-cpp-python). A peer that crashes on weights in its own layouts is measured without them,
     and the report says so; --peer-options repack=on makes that an error.

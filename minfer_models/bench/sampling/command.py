@@ -24,9 +24,9 @@ def sampling(
     threads: Threads = None,
     output: OutputForm = Output.MD,
 ) -> None:
-    """Measure what choosing a token costs, next to a decode step of the model in the same run.
+    """Measure what choosing a token costs.
 
-    With a grammar or a schema: what it adds, over --repetitions texts that it binds.
+    Next to a decode step of the model in the same run. With a grammar or a schema: what it adds, over --repetitions texts that it binds.
     """
     bound = grammar_request(grammar, json_schema, False)
     from minfer_models.bench.loading import EngineChoices, find_model
