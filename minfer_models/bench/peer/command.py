@@ -45,10 +45,11 @@ def peer(
 ) -> None:
     """Compare with another engine on the same file.
 
-    Threads and KV cells are the same, too. The engines take turns, each in its own process, and the ratio is our speed over the peer's. The distance of their
-    answers is measured too: the KL divergence of their next-token probabilities over a fixed text. llama.cpp needs
-    the extra `peers` (llama-cpp-python). A peer that crashes on weights in its own layouts is measured without them,
-    and the report says so; --peer-options repack=on makes that an error.
+    Threads and KV cells are the same, too. The engines take turns, each in its own process, and the ratio is our speed
+    over the peer's. The distance of their answers is measured as well: the KL divergence of their next-token
+    probabilities over a fixed text. llama.cpp needs the extra `peers` (llama-cpp-python). A peer that crashes on
+    weights in its own layouts is measured without them, and the report says so; --peer-options repack=on makes that an
+    error.
     """
     from minfer_models.bench.loading import EngineChoices, find_model
     from minfer_models.bench.peer.compare import PeerRequest, compare

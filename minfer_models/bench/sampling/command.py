@@ -26,7 +26,8 @@ def sampling(
 ) -> None:
     """Measure what choosing a token costs.
 
-    Next to a decode step of the model in the same run. With a grammar or a schema: what it adds, over --repetitions texts that it binds.
+    Next to a decode step of the model in the same run. With a grammar or a schema: what it adds, over --repetitions
+    texts that it binds.
     """
     bound = grammar_request(grammar, json_schema, False)
     from minfer_models.bench.loading import EngineChoices, find_model
