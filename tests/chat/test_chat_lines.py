@@ -190,6 +190,19 @@ def test_thinking_is_what_the_model_wrote_where_nothing_can_be_dim(
     assert message == {"role": "assistant", "content": "HELLO", "reasoning_content": "hm, so"}
 
 
+def test_thinking_stays_in_the_prompt_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = Chat(write_scripted(tmp_path / "thinking.gguf", THINKING), monkeypatch)
+    file, first = tmp_path / "talk.json", "[user]one\n[assistant]<think>\nhm, so\n</think>\n\nONE"
+    new = "\n[user]two\n[assistant]"
+    chat(f"one\ntwo\n/save {file}\n", "--keep-thinking", "--verbose", answers=thinking)
+    assert f"prompt {len(first + new)} tokens: {len(first)} reused, {len(new)} prefilled" in chat.err
+    chat("one\ntwo\n", "--verbose", answers=thinking)
+    assert f"{len('[user]one[assistant]') + 1} reused" in chat.err, "otherwise as far as the tokens agree"
+    second = new + "<think>\nhm, so\n</think>\n\nTWO"
+    chat("two\n", "--load", file, "--verbose", answers=thinking)
+    assert f"prompt {len(first + second + new)} tokens: 0 reused" in chat.err, "the file says so, too"
+
+
 def test_a_stdin_that_cannot_be_read_ends_it(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder, or a terminal that is gone: every attempt fails."""
     attempts = count(1)
@@ -295,6 +308,7 @@ def test_a_wrong_command_line_exits_with_2(chat: Chat, options: list[str], messa
     [
         (["--load", "/nowhere/t.json"], "minfer: /nowhere/t.json: No such file or directory"),
         (["--chat-arg", "enable_thinking=false"], "this model's chat template has no argument 'enable_thinking'"),
+        (["--keep-thinking"], "this model's chat template has no markers of thinking"),
         (["--ctx", "401"], "n_ctx is 401, the model takes 1 to 400"),
     ],
 )

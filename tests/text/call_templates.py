@@ -33,8 +33,8 @@ FENCED = (
     "{% set ns.tool = true %}{% else %}{{ '' if ns.tool else '<｜Assistant｜>' }}{% set ns.tool = false %}"
     "{{ m.content.split('</think>')[-1] if m.content else '' }}{% if m.tool_calls %}{{ '<｜tool▁calls▁begin｜>' }}"
     "{% for c in m.tool_calls %}{{ '<｜tool▁call▁begin｜>' + c.type + '<｜tool▁sep｜>' + c.function.name"
-    " + '\\n```json\\n' + c.function.arguments + '\\n```<｜tool▁call▁end｜>' }}{{ '' if loop.last else '\\n' }}{% endfor %}"
-    "{{ '<｜tool▁calls▁end｜>' }}{% endif %}{{ '<｜end▁of▁sentence｜>' }}{% endif %}{% endfor %}"
+    " + '\\n```json\\n' + c.function.arguments + '\\n```<｜tool▁call▁end｜>' }}{{ '' if loop.last else '\\n' }}"
+    "{% endfor %}{{ '<｜tool▁calls▁end｜>' }}{% endif %}{{ '<｜end▁of▁sentence｜>' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt and not ns.tool %}{{ '<｜Assistant｜><think>\\n' }}{% endif %}"
 )
 """DeepSeek R1's: takes no tools, and arguments as text only."""

@@ -133,6 +133,20 @@ def test_no_cut_changes_anything_and_nothing_is_lost(snippets: list[str], form: 
     assert (whole.content + whole.unfinished + called).count("@") == text.count("@")
 
 
+def test_what_is_no_call_comes_at_once() -> None:
+    for form, text in (
+        (TAGS, '<tool_call>{"name": "a\n'),
+        (TAGS, "<tool_call>n"),
+        (MISTRAL, "[TOOL_CALLS] h i"),
+        (DEEPSEEK, f"{RUN}{BEGIN}other{SEP}h"),
+        (LLAMA, "<|python_tag|>b"),
+        (LLAMA, '{"a'),
+    ):
+        splitter, piece = AnswerSplitter(form), text[-1]
+        assert "".join(p.text for p in splitter.push(text[:-1])) == ""
+        assert "".join(p.text for p in splitter.push(piece)).rstrip("\n") == text.rstrip("\n")
+
+
 def test_a_long_argument_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from minfer_models.chat.calls.cursor import JsonScan
 
@@ -168,6 +182,12 @@ def test_without_tools_only_a_template_that_takes_none_has_calls() -> None:
     for source in (FENCED, SEPARATED):
         with pytest.raises(ChatTemplateError, match="takes no tools"):
             ChatTemplate(source, {}).require_arguments(tools=True)
+
+
+def test_a_template_for_tools_of_its_own_is_asked_for_its_notation() -> None:
+    template = ChatTemplate({"default": FENCED, "tool_use": NAMED}, {})
+    assert template.answer_format(USER, TOOLS).calls == "mistral"
+    assert template.answer_format(USER).calls == "none", "tools would have gone to the other one"
 
 
 @pytest.mark.parametrize("notation", ["tags", "named", "fenced", "separated"])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from text_samples import toy_metadata
 
 from minfer_models.chat import ChatTemplate
-from minfer_models.chat.template import Asked
+from minfer_models.chat.renderer import Asked
 from minfer_models.chat.traced import TracedStr, concat
 from minfer_models.tokenizer import Tokenizer
 from minfer_models.tokenizer.pretokenizers import PRE_TOKENIZERS
@@ -183,7 +183,7 @@ def test_a_marker_around_a_role_is_the_templates() -> None:
 @given(content=st.text(alphabet="我想🦙éle\nH "))
 def test_no_construct_turns_user_text_into_template_text(content: str) -> None:
     template = ChatTemplate(CONSTRUCTS, {})
-    text = template._traced(Asked(said(content) + said("Hello")))
+    text = template._named("default").text(Asked(said(content) + said("Hello")))
     assert text.plain() == "".join(part for part, _ in text.segments())
     for part, by_template in text.segments():
         assert not (by_template and set(part) & set("我想🦙é"))
