@@ -6,6 +6,7 @@ from minfer_models.bench.ab.command import ab
 from minfer_models.bench.default_command import DefaultCommand
 from minfer_models.bench.neighbour.command import neighbour
 from minfer_models.bench.peer.command import peer
+from minfer_models.bench.quantize.command import quantize
 from minfer_models.bench.roofline.command import roofline
 from minfer_models.bench.sampling.command import sampling
 from minfer_models.bench.start.command import start
@@ -27,6 +28,7 @@ COMMANDS = (
     ("neighbour", neighbour),
     ("start", start),
     ("sampling", sampling),
+    ("quantize", quantize),
 )
 for name, command in COMMANDS:
     app.command(name, hidden=name == "throughput")(reported("minfer-bench")(command))

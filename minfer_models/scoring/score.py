@@ -67,7 +67,9 @@ def perplexity(llm: LLM, text: str, n_ctx: int, stride: int | None = None, heard
 def compare(
     llm: LLM, reference: LLM, text: str, n_ctx: int, stride: int | None = None, heard: Heard | None = None
 ) -> Comparison:
-    """`llm` against `reference`, both run window by window, so that neither's logits are kept.
+    """`llm` against `reference`, both run window by window, so that neither's logits are kept for long.
+
+    The two may be one: it is run twice, and the logits of a window are kept meanwhile.
 
     Raises ScoringError for different vocabularies, a text too short, or logits that aren't finite.
     """
@@ -77,8 +79,10 @@ def compare(
         raise ScoringError("the two models cut the text into different tokens: their predictions can't be compared")
     windows, sums, kls = cut(len(ids), n_ctx, stride), Moments(4), list[NDArray[np.float64]]()
     for done, window in enumerate(windows, 1):
-        pairs = zip(scored_rows(llm, ids, window), scored_rows(reference, ids, window), strict=True)
-        for (ours, targets), (theirs, _) in pairs:
+        of_reference = scored_rows(reference, ids, window)
+        if llm.engine is reference.engine:  # it has room for one window at a time
+            of_reference = iter([(logits.copy(), targets) for logits, targets in of_reference])
+        for (ours, targets), (theirs, _) in zip(scored_rows(llm, ids, window), of_reference, strict=True):
             q, p = log_softmax(ours), log_softmax(theirs)
             kl = kl_divergence(p, q)
             same = (ours.argmax(axis=1) == theirs.argmax(axis=1)).astype(float)

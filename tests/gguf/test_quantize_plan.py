@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minfer_models.gguf import GGUFError, array_source, open_gguf, write_gguf
+from minfer_ir.formats import WEIGHT_FORMATS
+from minfer_models.gguf import GGUFError, array_source, open_gguf, type_of, write_gguf
 from minfer_models.gguf.quantize import FILE_TYPES, Choice, QuantizeOptions, plan_quantization
 from minfer_models.gguf.quantize.mixes import Matrix, Model, file_type, fitting, type_of_matrix
 
@@ -202,6 +203,15 @@ def test_rows_are_the_first_dimension_of_gguf_and_each_fallback_is_noted(tmp_pat
         "output.weight": "rows of 1 are not whole Q8_0 blocks of 32: F16 instead",
     }
     assert choices["blk.0.ffn_up.weight"].nbytes == 512 * 576 // 32 * 22
+
+
+def test_what_has_its_type_already_did_not_fall_back(tmp_path: Path) -> None:
+    eight = type_of(WEIGHT_FORMATS["Q8_0"])
+    rows = WEIGHT_FORMATS["Q8_0"].draw(np.random.default_rng(0), 8, 64)
+    sources = [array_source("blk.0.attn_q.weight", rows, eight)]
+    path = write_gguf(tmp_path / "m.gguf", {"general.architecture": "llama", "llama.block_count": 1}, sources)[0]
+    (choice,) = plan(path, "Q8_0").values()
+    assert (choice.type_name, choice.new, choice.fell_back) == ("Q8_0", None, False)
 
 
 def test_vectors_norms_and_small_matrices_stay(tmp_path: Path) -> None:

@@ -115,6 +115,16 @@ def test_a_model_against_itself_is_no_divergence(models: tuple[Any, ...]) -> Non
     assert (got.same_top1.value, got.ratio) == (1.0, Estimate(1.0, 0.0))
 
 
+def test_a_model_against_itself_needs_no_more_room_than_alone(tmp_path: Path) -> None:
+    """A context of one window: the two runs of a window go one after the other, and each has all of it."""
+    path = tmp_path / "m.gguf"
+    write_model(path, SyntheticModel(weights="F32", vocabulary=vocabulary(False), n_blocks=1))
+    with load(path, n_ctx=N_CTX, kv="f32") as llm:
+        got = compare(llm, llm, TEXT, N_CTX)
+        assert (got.kl, got.same_top1.value) == (Estimate(0.0, 0.0), 1.0)
+        assert got.ppl.value == got.reference_ppl.value == pytest.approx(perplexity(llm, TEXT, N_CTX).ppl.value)
+
+
 def test_pieces_of_a_window_change_nothing(models: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     llm: LLM = models[0]
     whole = perplexity(llm, TEXT, N_CTX)

@@ -21,6 +21,7 @@ REPORTS = {
     "neighbour": "minfer_models.bench.neighbour.report:NeighbourReport",
     "start": "minfer_models.bench.start.report:StartReport",
     "sampling": "minfer_models.bench.sampling.report:SamplingReport",
+    "quantize": "minfer_models.bench.quantize.report:QuantizeReport",
 }
 """Every kind of report and its dataclass. A new subcommand adds a line."""
 

@@ -59,7 +59,7 @@ class Choice:
     @property
     def fell_back(self) -> bool:
         """Whether its rows didn't fit the format that was wanted."""
-        return self.wanted is not None and self.new is not self.wanted
+        return self.wanted is not None and self.type_name != self.wanted.name
 
 
 def plan_quantization(file: GGUFFile, options: QuantizeOptions) -> list[Choice]:

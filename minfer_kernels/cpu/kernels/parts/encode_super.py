@@ -8,7 +8,7 @@ small that its inverse overflows.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,7 @@ def field(name: str, of: str) -> int:
     """Where a field of a block begins."""
     fmt = format_named(name)
     assert isinstance(fmt, BlockFormat)
-    fields: Mapping[str, Any] = fmt.layout.fields or {}
+    fields: Any = fmt.layout.fields
     return fields[of][1]
 
 

@@ -1,0 +1,1 @@
+"""What each quantized type costs a model in size and in predictions."""
