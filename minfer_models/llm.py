@@ -187,12 +187,12 @@ class LLM:
         template or arguments that it lacks, SamplingError, StopError, GrammarError.
         """
         from minfer_models.conversation import Conversation
-        from minfer_models.talk import Talk, drawn_seed, plain, system_message
+        from minfer_models.talk import Talk, drawn_seed, plain, plain_list, system_message
 
         seed = sampling.pop("seed", None)
         talk = Talk(
-            messages=(*system_message(system), *plain(messages, "messages")),
-            tools=None if tools is None else tuple(plain(tools, "tools")),
+            messages=(*system_message(system), *plain_list(messages, "messages")),
+            tools=None if tools is None else tuple(plain_list(tools, "tools")),
             template_arguments=plain(template_arguments or {}, "template_arguments"),
             keep_thinking=keep_thinking,
             sampling=dict(sampling),

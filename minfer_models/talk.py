@@ -84,8 +84,11 @@ class Talk:
         return replace(self, messages=(*system_message(text), *self._without_system()))
 
     def asking(self, messages: Sequence[Mapping[str, Any]]) -> Self:
-        """With more messages at the end."""
-        return replace(self, messages=(*self.messages, *plain(messages, "messages")))
+        """With more messages at the end. Raises ConversationError for none, and for what isn't a list of messages."""
+        more = plain_list(messages, "messages")
+        if not more:
+            raise ConversationError("there is nothing to answer: no message was given")
+        return replace(self, messages=(*self.messages, *more))
 
     def answered(self, message: Message) -> Self:
         """With an answer at the end."""
@@ -114,7 +117,9 @@ class Talk:
 
 
 def system_message(text: str | None) -> tuple[Message, ...]:
-    """The message, where there is one."""
+    """The message, where there is one. Raises ConversationError for what isn't text."""
+    if not isinstance(text, str | None):
+        raise ConversationError(f"the system message is {text!r}, not text")
     return () if text is None else ({"role": "system", "content": text},)
 
 
@@ -130,6 +135,14 @@ def plain(values: Any, name: str) -> Any:
         return json.loads(json.dumps(values, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise ConversationError(f"{name} can't be written as JSON: {error}") from None
+
+
+def plain_list(values: Any, name: str) -> list[Any]:
+    """`plain` of a list. Raises ConversationError for anything else."""
+    copied = plain(values, name)
+    if not isinstance(copied, list):
+        raise ConversationError(f"{name} is {copied!r:.80}, not a list")
+    return copied
 
 
 def _called(kind: type) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from threading import RLock
 from types import TracebackType
@@ -52,7 +53,7 @@ class Engine:
         self.resources = Resources(backends, self._weights, probe, options.budget, options.limits)
         self.graphs: GraphCache[Lowering] = GraphCache(self._lower, on_evict=self._trim)
         self.kv = KvStore(self.n_ctx)
-        self.lock = RLock()
+        self._lock, self._pid = RLock(), os.getpid()
         self._params: dict[tuple[int, int | None, WindowMode], GraphParams] = {}
         self.closed = False
         self._next_sequence = 0
@@ -64,6 +65,24 @@ class Engine:
             self.close()
             raise
         model.file.release_pages()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is another process than the one that it was made in."""
+        return os.getpid() != self._pid
+
+    @property
+    def lock(self) -> RLock:
+        """What forwards and the bookkeeping around them take turns under.
+
+        Raises EngineError in a forked process, where whoever holds it may not be.
+        """
+        if self.forked:
+            raise EngineError(
+                f"this model was loaded in process {self._pid}, whose threads a fork doesn't take along: load it in "
+                f"process {os.getpid()}, or have that one started by spawn"
+            )
+        return self._lock
 
     def params(self, rows: int, output_rows: int | None = 1, window: WindowMode = "causal") -> GraphParams:
         """The identity of a forward over `rows` rows with `output_rows` rows of logits (None: all of them)."""
@@ -103,6 +122,8 @@ class Engine:
 
     def lend(self, seq_id: int, close: Callable[[], None]) -> None:
         """Offer an idle sequence's cells to whoever needs some: `close` is called then, to give them back."""
+        if self.forked:
+            return
         with self.lock:
             self._lent.pop(seq_id, None)
             self._lent[seq_id] = close
@@ -184,7 +205,9 @@ class Engine:
         return [self.resources.report(name, last.memory) for name in last.memory.buffers]
 
     def close(self) -> None:
-        """Stop the backends' threads and close the file, once the forward that runs is through."""
+        """Stop the backends' threads and close the file, once the forward that runs is through; not in a fork."""
+        if self.forked:
+            return
         with self.lock:
             self.closed = True
             for backend in self.resources.backends.values():

@@ -102,6 +102,8 @@ class TokenSequence:
 
     def close(self) -> None:
         """Give the cells back; closing twice is fine."""
+        if self._engine.forked:
+            return
         with self._engine.lock:
             if not self._closed:
                 self._engine.kv.release(self.id)

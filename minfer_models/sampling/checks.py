@@ -55,4 +55,6 @@ def texts(name: str, value: Any) -> tuple[str, ...]:
     for text in value:
         if not isinstance(text, str) or not text:
             raise SamplingError(f"{name} has {text!r}; each must be a text that is not empty")
+        if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+            raise SamplingError(f"{name} has {text!r}; a lone surrogate is no text")
     return tuple(value)

@@ -13,7 +13,9 @@ from minfer_models.sampling.errors import SamplingError
 
 SEED_LIMIT = 1 << 64
 BREAKERS = ("\n", ":", '"', "*")
-SMALLEST = math.ulp(0.0)
+SMALLEST = 2.0**-126
+"""Normal float32: what penalties are computed in."""
+LARGEST = 2.0**127
 _NUMBERS = {
     "temperature": ("at least 0", 0.0, math.inf),
     "top_p": ("between 0 and 1", 0.0, 1.0),
@@ -23,13 +25,13 @@ _NUMBERS = {
     "xtc_threshold": ("between 0 and 1", 0.0, 1.0),
     "dynatemp_range": ("at least 0 (0: off)", 0.0, math.inf),
     "dynatemp_exponent": ("at least 0", 0.0, math.inf),
-    "repeat_penalty": ("above 0 (1: off)", SMALLEST, math.inf),
+    "repeat_penalty": ("above 0 (1: off), within float32", SMALLEST, LARGEST),
     "presence_penalty": ("between -2 and 2", -2.0, 2.0),
     "frequency_penalty": ("between -2 and 2", -2.0, 2.0),
     "dry_multiplier": ("at least 0 (0: off)", 0.0, math.inf),
     "dry_base": ("at least 1", 1.0, math.inf),
-    "mirostat_tau": ("at least 0", 0.0, math.inf),
-    "mirostat_eta": ("at least 0", 0.0, math.inf),
+    "mirostat_tau": ("at least 0, within float32", 0.0, LARGEST),
+    "mirostat_eta": ("at least 0, within float32", 0.0, LARGEST),
 }
 _INTEGERS = {
     "top_k": ("at least 0 (0: off)", 0, None),

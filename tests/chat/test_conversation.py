@@ -412,6 +412,18 @@ def test_undo_and_regenerate_with_nothing_there(talking: LLM) -> None:
         talk.undo()
     with pytest.raises(ConversationError, match="nothing to answer"):
         talk.regenerate()
+    with pytest.raises(ConversationError, match="nothing to answer: no message was given"):
+        talk.send([])
+
+
+@pytest.mark.parametrize("said", [None, 5, True])
+def test_what_is_said_is_a_text_or_messages(talking: LLM, said: Any) -> None:
+    talk = talking.conversation()
+    with pytest.raises(ConversationError, match=f"messages is {said}, not a list"):
+        talk.send(said)
+    with pytest.raises(ConversationError, match="the system message is 5, not text"):
+        talk.system = 5  # type: ignore[assignment]
+    assert talk.messages == []
 
 
 def test_undo_takes_back_a_whole_turn(talking: LLM) -> None:
@@ -465,6 +477,9 @@ def test_system_message(talking: LLM) -> None:
         ({"messages": ["x"]}, ConversationError, r"messages\[0\] is 'x'"),
         ({"messages": [{"role": "user", "content": {1, 2}}]}, ConversationError, "messages can't be written as JSON"),
         ({"tools": ["x"]}, ConversationError, "tools is "),
+        ({"tools": 5}, ConversationError, "tools is 5, not a list"),
+        ({"messages": "hi"}, ConversationError, "messages is 'hi', not a list"),
+        ({"system": 5}, ConversationError, "the system message is 5, not text"),
         ({"max_tokens": 0}, ConversationError, "max_tokens is 0"),
         ({"stop": ""}, StopError, "is empty"),
         ({"temperature": -1}, SamplingError, "temperature is -1"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -316,6 +319,41 @@ def test_a_failure_while_loading_leaves_nothing_open(path: Path, site: str) -> N
         load(path, threads=2, settings=Settings(cache_dir=CACHE, test_call_fail=(site,)))
     with load(path, threads=1, settings=SETTINGS) as fine:
         assert fine.logits(ids(2)).shape == (2, 258)
+
+
+def test_a_forked_process_is_told_and_waits_for_nobody(llm: LLM) -> None:
+    """The fork comes while another thread is in the middle of a step: its locks stay taken for ever over there."""
+    assert llm.cpu is not None
+    generation, pool = llm.generate(ids(3), max_tokens=9), llm.cpu.threads
+    running = iter(generation)
+    next(running)
+    with ThreadPoolExecutor(1) as other:
+        locks = (llm.engine.lock, pool._lock)
+        other.submit(lambda: [lock.acquire() for lock in locks]).result()
+        child = os.fork()
+        if child == 0:
+            _in_the_fork(llm, [lambda: llm.generate(ids(2)).text(), lambda: next(running), lambda: llm.logits([1])])
+        _, status = os.waitpid(child, 0)
+        other.submit(lambda: [lock.release() for lock in locks]).result()
+    assert os.waitstatus_to_exitcode(status) == 0
+    list(running)
+    assert len(generation.token_ids) == 9
+
+
+def _in_the_fork(llm: LLM, uses: list[Callable[[], object]]) -> None:
+    """Ends the process: with 0 when every use was refused, by SIGALRM when one waits."""
+    code = 1
+    try:
+        signal.alarm(30)
+        for use in uses:
+            with pytest.raises(EngineError, match=f"loaded in process {os.getppid()}, whose threads a fork"):
+                use()
+        with pytest.raises(RuntimeError, match="made before a fork"):
+            llm.cpu.threads.run([])  # type: ignore[arg-type, union-attr]
+        llm.close()
+        code = 0
+    finally:
+        os._exit(code)
 
 
 @pytest.mark.parametrize("callback", ["on_weight", "on_device"])

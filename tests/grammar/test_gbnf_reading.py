@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from small_vocabulary import allowed, vocabulary
 
@@ -138,6 +140,12 @@ def test_what_is_no_grammar_is_refused_where_it_stands(small: Vocabulary, text: 
         compile_gbnf(text, small)
     assert said in str(error.value)
     assert str(error.value).startswith(("grammar, line", "grammar: ", "the grammar "))
+
+
+@pytest.mark.parametrize("grammar", [5, b'root ::= "a"', None, ["a"]])
+def test_what_is_no_text_is_no_grammar(small: Vocabulary, grammar: Any) -> None:
+    with pytest.raises(GrammarError, match=f"the grammar is a {type(grammar).__name__}, not text"):
+        compile_gbnf(grammar, small)
 
 
 def test_tokens_are_named_by_text_or_id(small: Vocabulary) -> None:

@@ -117,6 +117,7 @@ def test_what_cannot_be_enforced_is_refused_with_its_path(
         ('{"items":' * 101 + "{}" + "}" * 101, "nested too deeply"),
         (json.dumps({"anyOf": [{}] * 10_001}), "it has more than 10000 schemas"),
         ("3", "JSON Schema, #: 3 is no schema"),
+        (r'{"const": "\ud800"}', "a text in it has a lone surrogate, U+D800"),
     ],
 )
 def test_text_that_is_no_schema_is_refused(byte_tokens: Vocabulary, text: str, said: str) -> None:

@@ -192,6 +192,8 @@ def test_settings_that_keep_the_same_tokens_choose_the_same_one() -> None:
         ("dynatemp_exponent", math.inf, "at least 0"),
         ("repeat_penalty", 0, "above 0"),
         ("repeat_penalty", -1.0, "above 0"),
+        ("repeat_penalty", 1e39, "above 0 .*, within float32"),
+        ("repeat_penalty", 1e-39, "above 0 .*, within float32"),
         ("repeat_last_n", -2, "at least 0"),
         ("presence_penalty", 2.1, "between -2 and 2"),
         ("frequency_penalty", -3, "between -2 and 2"),
@@ -203,6 +205,8 @@ def test_settings_that_keep_the_same_tokens_choose_the_same_one() -> None:
         ("mirostat", 3, r"0 \(off\), 1 or 2"),
         ("mirostat", 1.0, r"an integer 0 \(off\), 1 or 2"),
         ("mirostat_tau", -1, "at least 0"),
+        ("mirostat_tau", 1e39, "at least 0, within float32"),
+        ("mirostat_eta", 1e39, "at least 0, within float32"),
         ("mirostat_eta", -0.1, "at least 0"),
         ("logit_bias", [3], "a mapping from token ids to numbers"),
     ],
@@ -222,6 +226,7 @@ def test_settings_out_of_range_are_named(name: str, value: Any, allowed: str) ->
         ("logit_bias", {"3": 1}, "logit_bias has a token id that is '3'; it must be an integer at least 0"),
         ("dry_sequence_breakers", ["a", ""], "dry_sequence_breakers has ''; each must be a text that is not empty"),
         ("dry_sequence_breakers", [b"a"], "dry_sequence_breakers has b'a'; each must be a text"),
+        ("dry_sequence_breakers", ["a\ud800"], "dry_sequence_breakers has 'a\\ud800'; a lone surrogate is no text"),
     ],
 )
 def test_parts_of_settings_out_of_range_are_named(name: str, value: Any, message: str) -> None:

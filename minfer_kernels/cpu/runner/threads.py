@@ -85,6 +85,8 @@ class ThreadPool:
             active = self.n_threads if self._choose is None else self._choose()
         if not 1 <= active <= self.n_threads:
             raise ValueError(f"{active} active threads of a pool of {self.n_threads}")
+        if os.getpid() != self._pid:  # before the lock: whoever held it isn't here
+            raise RuntimeError("this thread pool was made before a fork and has no threads here; use spawn")
         with self._lock:
             self._check_usable()
             job = self._job
@@ -93,7 +95,9 @@ class ThreadPool:
             self._run_entry(*self._calls[active])
 
     def close(self) -> None:
-        """Stop the workers and wait for them; safe to call twice."""
+        """Stop the workers and wait for them; safe to call twice, and in a forked process, which has none."""
+        if os.getpid() != self._pid:
+            return
         with self._lock:
             self._close()
 
@@ -112,8 +116,6 @@ class ThreadPool:
     def _check_usable(self) -> None:
         if self.closed:
             raise RuntimeError("this thread pool is closed")
-        if os.getpid() != self._pid:
-            raise RuntimeError("this thread pool was made before a fork and has no threads here; use spawn")
 
     def __enter__(self) -> ThreadPool:
         return self

@@ -41,6 +41,8 @@ def read(text: str) -> dict[str, Rule]:
     Raises GrammarError with line and column for what isn't GBNF, a rule defined twice, and more than 1,048,576
     characters, 100 nested groups or 100,000 repetitions.
     """
+    if not isinstance(text, str):
+        raise GrammarError(f"the grammar is a {type(text).__name__}, not text")
     if len(text) > MOST_CHARACTERS:
         raise GrammarError(f"the grammar has {len(text)} characters; at most {MOST_CHARACTERS} are read")
     return _Reader(text).rules()

@@ -21,7 +21,12 @@ def read_schema(schema: str | Mapping[str, Any] | bool) -> Any:
     if len(text) > MOST_CHARACTERS:
         raise GrammarError(f"JSON Schema: it has {len(text)} characters; at most {MOST_CHARACTERS} are read")
     try:
-        return json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
+        read = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
+        json.dumps(read, ensure_ascii=False).encode()
+        return read
+    except UnicodeEncodeError as error:
+        code = ord(error.object[error.start])
+        raise GrammarError(f"JSON Schema: a text in it has a lone surrogate, U+{code:04X}") from None
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise GrammarError(f"JSON Schema, {where}: this is no JSON: {error.msg}") from None
