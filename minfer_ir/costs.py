@@ -27,13 +27,7 @@ def step_costs(graph: Graph, inputs: Mapping[str, Array], stored: Mapping[int, i
 def _cost(node: Node, graph: Graph, inputs: Mapping[str, Array]) -> Cost:
     sources = [_filled(graph[s].type, inputs) for s in node.sources]
     extra: dict[str, Any] = {"reads": _reads(node, graph, inputs)} if node.spec.effect == "reads_kv" else {}
-    return node.spec.cost(_with_rows(node.attrs, inputs), _filled(node.type, inputs), *sources, **extra)
-
-
-def _with_rows(attrs: Any, inputs: Mapping[str, Array]) -> Any:
-    """Attributes of an op that stores values: `row` is their shape, which has the rows of the bucket too."""
-    row = getattr(attrs, "row", None)
-    return attrs if row is None else replace(attrs, row=(int(inputs[N_ROWS][0]), *row[1:]))
+    return node.spec.cost(node.attrs, _filled(node.type, inputs), *sources, **extra)
 
 
 def _filled(bucket: TensorType, inputs: Mapping[str, Array]) -> TensorType:

@@ -14,62 +14,81 @@ _ROOM = 256
 class History:
     """Grows by a token a step; looking at it costs what is looked at, not what there is.
 
-    ids int64: the tokens, of which the first `length` count. distinct, counts int64: generated tokens and how often,
-    0 for those taken back, of which the first `n_distinct` count. A change keeps the arrays until they are full.
+    length: tokens of prompt and text; n_generated: those behind the prompt. Of the arrays, which don't have the `new`
+    tokens before `settle`: ids int64 [room] are the tokens, of which the first `length` count; distinct, counts int64
+    [room] generated tokens and how often, of which the first n_distinct[0] count. They are the same arrays until they
+    are full.
     """
 
     def __init__(self, prompt: Iterable[int] = ()) -> None:
         start = np.fromiter(prompt, np.int64)
         self.n_prompt = self.length = len(start)
-        self.ids = np.empty(self.length + _ROOM, np.int64)
+        self.n_generated = 0
+        # Most samplers never ask for more than the lengths.
+        self.new: list[int] = []
+        self.room = self.length + _ROOM
+        self.ids = np.empty(self.room, np.int64)
         self.ids[: self.length] = start
-        self._slots: dict[int, int] = {}
-        self.distinct = np.empty(_ROOM, np.int64)
-        self.counts = np.zeros(_ROOM, np.int64)
-        # A step behind a forward finds no code in the caches: writing through numpy costs five times as much.
-        self._ids, self._distinct, self._counts = self.ids.data, self.distinct.data, self.counts.data
-
-    @property
-    def n_generated(self) -> int:
-        """Tokens behind the prompt."""
-        return self.length - self.n_prompt
-
-    @property
-    def n_distinct(self) -> int:
-        """Different tokens that were generated, also those taken back."""
-        return len(self._slots)
+        self.distinct, self.counts = np.empty(self.room, np.int64), np.zeros(self.room, np.int64)
+        self.n_distinct = np.zeros(1, np.int64)
 
     def generated(self) -> Ids:
         """The tokens behind the prompt; a view."""
+        self.settle()
         return self.ids[self.n_prompt : self.length]
-
-    def first_of(self, n: int) -> int:
-        """Where the last n tokens of prompt and text start, -1 for all."""
-        return 0 if n < 0 else max(self.length - n, 0)
 
     def recent(self, n: int) -> Ids:
         """The last n tokens of prompt and text, -1 for all; a view."""
-        return self.ids[self.first_of(n) : self.length]
+        self.settle()
+        return self.ids[0 if n < 0 else max(self.length - n, 0) : self.length]
 
     def append(self, token_id: int) -> None:
         """One more token."""
-        if self.length == len(self.ids):
-            self.ids = np.concatenate([self.ids, np.empty_like(self.ids)])
-            self._ids = self.ids.data
-        slot = self._slots.setdefault(token_id, len(self._slots))
-        if slot == len(self.distinct):
-            self.distinct = np.concatenate([self.distinct, np.empty_like(self.distinct)])
-            self.counts = np.concatenate([self.counts, np.zeros_like(self.counts)])
-            self._distinct, self._counts = self.distinct.data, self.counts.data
-        self._ids[self.length] = token_id
+        self.new.append(token_id)
         self.length += 1
-        self._distinct[slot] = token_id
-        self._counts[slot] += 1
+        self.n_generated += 1
+
+    def settle(self) -> None:
+        """Bring the arrays up to date."""
+        if self.length > self.room:
+            self._grow(2 * self.length)
+        at = self.length - len(self.new)
+        for token_id in self.new:
+            slot = self._slot(token_id)
+            if slot == self.n_distinct[0]:
+                self.distinct[slot], self.counts[slot] = token_id, 0
+                self.n_distinct[0] = slot + 1
+            self.counts[slot] += 1
+            self.ids[at] = token_id
+            at += 1
+        self.new.clear()
 
     def rewind(self, n: int) -> None:
         """Take the last n generated tokens back."""
         if not 0 <= n <= self.n_generated:
             raise ValueError(f"{n} tokens can't be taken back: {self.n_generated} were generated")
+        self.settle()
         for token_id in self.ids[self.length - n : self.length].tolist():
-            self._counts[self._slots[token_id]] -= 1
+            self._forget(token_id)
         self.length -= n
+        self.n_generated -= n
+
+    def _forget(self, token_id: int) -> None:
+        slot, last = self._slot(token_id), int(self.n_distinct[0]) - 1
+        self.counts[slot] -= 1
+        if not self.counts[slot]:
+            self.distinct[slot], self.counts[slot] = self.distinct[last], self.counts[last]
+            self.n_distinct[0] = last
+
+    def _slot(self, token_id: int) -> int:
+        """Where the token is among the distinct ones, or the first place behind them."""
+        n = int(self.n_distinct[0])
+        found = np.flatnonzero(self.distinct[:n] == token_id)
+        return int(found[0]) if len(found) else n
+
+    def _grow(self, room: int) -> None:
+        for name in ("ids", "distinct", "counts"):
+            grown = np.zeros(room, np.int64)
+            grown[: self.room] = getattr(self, name)
+            setattr(self, name, grown)
+        self.room = room

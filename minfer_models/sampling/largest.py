@@ -45,18 +45,42 @@ class Largest(Protocol):
         """The row, with -inf added where the mask has no bit: NaN and +inf show there too, as NaN."""
         ...
 
-    def choose(
-        self, row: Logits, whole: bool, share: int, lowest: float, scale: float, uniform: int, mask: Mask | None = None
-    ) -> int:
-        """An id drawn from the k largest, or the whole row; the nucleus of it, those not too far below the largest.
+    def chooser(
+        self, *, k: int, whole: bool, share: int, lowest: float, scale: float, seed: int,
+        biases: tuple[NDArray[np.int64], Logits], last: int, repeat: float, presence: float, frequency: float
+    ) -> Chooser | None:  # fmt: skip
+        """What draws from the k largest, or the whole row; the nucleus of it, those not too far below the largest.
 
-        `share` and `uniform` in units of 2^-53, `lowest` and `scale` float32. -1 when nothing can be chosen, less when
-        this is left to the samplers one by one, which choose the same.
+        `share` in units of 2^-53, `lowest` and `scale` float32. `biases` are added to the logits of ids before, and
+        the penalties of the `last` tokens, and of all, are taken off as in `RowPenalties`. None where that is left to
+        the samplers one by one.
         """
         ...
 
     def penalties(self, repeat: float, presence: float, frequency: float) -> RowPenalties:
         """What changes the logits of tokens that came before."""
+        ...
+
+
+class Chooser(Protocol):
+    """Chooses from the first n logits of rows, which are left as they were."""
+
+    def choose(self, row: Logits, mask: Mask | None, step: int) -> int:
+        """The id that the step's number draws, of those that have a bit in the mask, if there is one.
+
+        -1 when nothing can be chosen, less when this is left to the samplers one by one, which choose the same.
+        """
+        ...
+
+    def follow(
+        self, tokens: NDArray[np.int64], distinct: NDArray[np.int64], counts: NDArray[np.int64],
+        n_distinct: NDArray[np.int64]
+    ) -> None:  # fmt: skip
+        """Penalize by what a History has in its arrays, from now on."""
+        ...
+
+    def recall(self, token: int, length: int) -> None:
+        """There are `length` tokens; the last one is `token`, which `choose` adds to the arrays, or -1: it is there."""
         ...
 
 
@@ -108,11 +132,11 @@ class NumpyLargest:
         with np.errstate(invalid="ignore"):  # inf - inf is NaN, and is to be
             np.add(row[: self._n], barred, out=out[: self._n])
 
-    def choose(
-        self, row: Logits, whole: bool, share: int, lowest: float, scale: float, uniform: int, mask: Mask | None = None
-    ) -> int:
+    def chooser(
+        self, *, k: int, whole: bool, share: int, lowest: float, scale: float, seed: int,
+        biases: tuple[NDArray[np.int64], Logits], last: int, repeat: float, presence: float, frequency: float
+    ) -> None:  # fmt: skip
         """Left to the samplers."""
-        return -2
 
     def penalties(self, repeat: float, presence: float, frequency: float) -> RowPenalties:
         """As Largest says."""

@@ -71,15 +71,10 @@ class Penalties:
 
     def apply(self, row: Logits, history: History) -> None:
         """Change the row in place."""
-        self._penalties.apply(
-            row,
-            history.ids,
-            history.first_of(self._last_n),
-            history.length,
-            history.distinct,
-            history.counts,
-            history.n_distinct if self._counted else 0,
-        )
+        recent = history.recent(self._last_n)
+        distinct = int(history.n_distinct[0]) if self._counted else 0
+        start = history.length - len(recent)
+        self._penalties.apply(row, history.ids, start, history.length, history.distinct, history.counts, distinct)
 
     def undo(self, row: Logits) -> None:
         """Change it back."""

@@ -47,12 +47,12 @@ def test_a_terminal_sees_which_kernels_compile(tiny: Path, tmp_path: Path) -> No
     """A start that finds two of its kernels missing; an empty cache would take this test half a minute."""
     expected = minfer("run", tiny, "-p", "abc", "-n", 20).out
     shutil.copytree(Settings.from_env().cache_dir / "kernels", tmp_path / "kernels")
-    for path in [p for name in ("quantize.rms_norm*", "select.argmax*", "*.bundle") for p in tmp_path.rglob(name)]:
+    for path in [p for name in ("quantize.rms_norm*", "choose.choose*", "*.bundle") for p in tmp_path.rglob(name)]:
         path.unlink()
     seen = _on_a_terminal("run", str(tiny), "-p", "abc", "-n", "20", MINFER_CACHE_DIR=str(tmp_path))
     named = set(re.findall(rb"compiling kernels for this machine, once: ([a-z_.]+)", seen))
     assert named
-    assert named <= {b"quantize.rms_norm", b"select.argmax"}  # the line is drawn ten times a second
+    assert named <= {b"quantize.rms_norm", b"choose.choose"}  # the line is drawn ten times a second
     assert _behind_the_line(seen).startswith(expected)
 
 

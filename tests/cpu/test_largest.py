@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 
 from minfer_kernels.cpu.compiler.features import Isa
 from minfer_kernels.cpu.compiler.library import KernelLibrary
+from minfer_kernels.cpu.runner.chooser import Chooser
 from minfer_kernels.cpu.runner.largest import CHUNK, Largest
+from minfer_models.bench.sampling.cases import Share
+from minfer_models.sampling import Sampler, SamplingParams
 from minfer_models.sampling.largest import NumpyLargest
 
 Row = NDArray[np.float32]
@@ -154,6 +157,14 @@ def masked_oracle(row: Row, bits: NDArray[np.int64]) -> int:
     return max(open_to, key=lambda i: (float(row[i]), -i), default=-1)
 
 
+def best_of(look: Largest) -> Chooser:
+    none = np.empty(0, np.int64), np.empty(0, np.float32)
+    made = look.chooser(k=1, whole=False, share=1 << 53, lowest=-np.inf, scale=1.0, seed=0, biases=none,
+                        last=0, repeat=1.0, presence=0.0, frequency=0.0)  # fmt: skip
+    assert made is not None
+    return made
+
+
 @pytest.mark.parametrize("isa", ISAS)
 @settings(max_examples=80, deadline=None)
 @given(n=SIZES, share=st.sampled_from([0.02, 0.5, 0.97]), bad=st.sampled_from([0.0, 0.0, np.nan, np.inf, -np.inf]),
@@ -167,11 +178,35 @@ def test_the_largest_of_those_that_a_mask_lets_through(isa: Isa, n: int, share: 
     look, held = Largest(LIBRARIES[isa], n), guarded(row)
     expected = masked_oracle(row, bits)
     assert look.argmax(held, mask) == NumpyLargest(n, 1).argmax(row, mask) == expected
-    one = look.choose(held, False, 1 << 53, -np.inf, 1.0, (1 << 53) - 1, mask)
-    assert one == expected
+    one = best_of(look)
+    assert one.choose(held, mask, 0) == expected
     # without it, all of them again
     assert look.argmax(held) == NumpyLargest(n, 1).argmax(row)
-    assert look.choose(held, False, 1 << 53, -np.inf, 1.0, 0) == NumpyLargest(n, 1).argmax(row)
+    assert one.choose(held, None, 0) == NumpyLargest(n, 1).argmax(row)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@settings(max_examples=100, deadline=None)
+@given(top_k=st.sampled_from([0, 1, 9, 40, 128]), top_p=st.sampled_from([0.2, 0.7, 0.95, 1]),
+       min_p=st.sampled_from([0, 0.02, 0.3]), n=SIZES, width=st.sampled_from([0.02, 1.5]),
+       share=st.sampled_from([None, 0.6]), seed=st.integers(0, 2**64 - 1))  # fmt: skip
+def test_a_choice_is_that_of_the_samplers_in_numpy(
+    isa: Isa, top_k: int, top_p: float, min_p: float, n: int, width: float, share: float | None, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    params = SamplingParams(
+        top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, logit_bias={n - 1: -2.0}, frequency_penalty=0.5,
+        repeat_penalty=1.3,
+    )  # fmt: skip
+    native, numpy = (
+        Sampler(params, n, None, largest, prompt=[0, n // 2], constraint=None if share is None else Share(n, share))
+        for largest in (lambda n, k: Largest(LIBRARIES[isa], n, k), lambda _n, _k: None)
+    )
+    for _ in range(3):
+        row = guarded((rng.standard_normal(n) * width).round(1).astype(np.float32))
+        before = row.tobytes()
+        assert native.sample(row) == numpy.sample(row)
+        assert row.tobytes() == before
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -18,6 +18,7 @@ from minfer_kernels.cpu import simd
 from minfer_kernels.cpu.compiler.compile import KernelCompiler
 from minfer_kernels.cpu.compiler.features import HostFeatures, Isa, Machine
 from minfer_kernels.cpu.compiler.kernel import Int, Kernel, Ptr, kernel
+from minfer_kernels.cpu.simd import bits
 
 f32 = np.float32
 
@@ -274,6 +275,33 @@ def test_sixteen_integers(native: Mapping[Isa, Native], isa: Isa) -> None:
     expected = 2 * x.astype(np.int32) + 3
     assert np.array_equal(wide, expected)
     assert np.array_equal(narrow, np.maximum(expected, x).astype(np.int8))
+
+
+@kernel
+def bits_of_lanes(x: Ptr, words: Ptr, out: Ptr, picked: Ptr) -> None:
+    v = simd.load_f32x16(x)
+    above = bits.lane_bits(v > simd.splat_f32x16(0.0))
+    simd.store_i64(out, above)
+    simd.store_i64(out + 8, bits.bits_set(above))
+    simd.store_i64(out + 16, bits.trailing_zeros(above))
+    simd.store_i64(out + 24, bits.lane_bits(simd.low_half(v) > simd.splat_f32x8(0.0)))
+    simd.store_i64(out + 32, bits.trailing_zeros(0))
+    simd.store_i64(out + 40, bits.multiply_high(simd.load_i64(words), simd.load_i64(words + 8)))
+    # bits above the lanes don't count
+    lanes = bits.lanes_of_bits16(above | 1 << 20)
+    simd.store_f32x16(picked, simd.select(lanes, v, simd.splat_f32x16(-9.0)))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("words", [(2**64 - 1, 2**64 - 1), (2**63, 2), (0xD2E7470EE14C6C93, 3), (1, 2**64 - 1)])
+def test_lanes_are_bits_and_bits_lanes(native: Mapping[Isa, Native], isa: Isa, words: tuple[int, int]) -> None:
+    x = np.where(np.isin(np.arange(16), [3, 4, 7, 8, 15]), 2, -1).astype(f32)
+    out, picked = np.zeros(6, np.int64), np.zeros(16, f32)
+    native[isa](bits_of_lanes, x, np.array(words, np.uint64), out, picked)
+    expected = 1 << 3 | 1 << 4 | 1 << 7 | 1 << 8 | 1 << 15
+    high = np.uint64(words[0] * words[1] >> 64).astype(np.int64)
+    assert out.tolist() == [expected, 5, 3, expected & 255, 64, high]
+    assert picked.tolist() == np.where(x > 0, x, -9).tolist()
 
 
 @kernel

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from minfer_kernels.cpu.compiler.library import KernelLibrary
 from minfer_kernels.cpu.runner.largest import MOST, Largest
 from minfer_models.sampling import Sampler, SamplingError, SamplingParams
+from minfer_models.sampling.uniforms import Uniforms
 
 LIBRARY = KernelLibrary(None, Path(__file__).resolve().parents[2] / ".cache" / "test-kernels")
 N_VOCAB = 151_936
@@ -111,6 +112,77 @@ def test_the_usual_choice_is_that_of_the_samplers_one_by_one(
     for _ in range(4):
         row = (rng.standard_normal(n) * width).round(1).astype(np.float32)
         assert both[0].sample(row) == both[1].sample(row)
+
+
+EDITED = st.builds(
+    SamplingParams,
+    temperature=st.sampled_from([0, 0.8]),
+    top_k=st.sampled_from([0, 1, 40]),
+    repeat_penalty=st.sampled_from([1, 0.7, 1.3]),
+    repeat_last_n=st.sampled_from([-1, 0, 3, 64]),
+    presence_penalty=st.sampled_from([0, 0.75, -2]),
+    frequency_penalty=st.sampled_from([0, 0.3, -1.1]),
+    logit_bias=st.dictionaries(st.integers(0, 29), st.sampled_from([-math.inf, -3.0, 0.1, 4.0]), max_size=3),
+    dry_multiplier=st.sampled_from([0, 0, 0.8]),
+    dry_sequence_breakers=st.just(()),
+    seed=st.integers(0, 2**64 - 1),
+)
+MOVES = st.lists(
+    st.one_of(
+        st.just(("sample", 0)),
+        st.tuples(st.just("accept"), st.integers(0, 34)),
+        st.tuples(st.just("rewind"), st.integers(1, 5)),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=250, deadline=None)
+@given(params=EDITED, moves=MOVES, told=st.sampled_from([0, 3, 255, 700]), share=st.sampled_from([None, None, 0.7]),
+       seed=st.integers(0, 99))  # fmt: skip
+def test_the_same_text_with_biases_and_penalties_whatever_is_told_and_taken_back(
+    params: SamplingParams, moves: list[tuple[str, int]], told: int, share: float | None, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    if share is not None:  # it refuses what it is told, and takes nothing back
+        moves, told = [move for move in moves if move[0] == "sample"], 0
+    both = pair(params, 35, 30, share)
+    row = (rng.standard_normal(35) * 2).round(1).astype(np.float32)
+    row[30:] = math.nan
+    for token_id in rng.integers(0, 35, told).tolist():
+        for sampler in both:
+            sampler.accept(token_id)
+    before = row.tobytes()
+    for move, by in [*moves, ("sample", 0)]:
+        if move == "sample":
+            assert both[0].sample(row) == both[1].sample(row)
+            assert row.tobytes() == before
+        for sampler in both:
+            if move == "accept":
+                sampler.accept(by)
+            elif move == "rewind":
+                sampler.rewind(min(by, sampler.step))
+    assert both[0].tokens == both[1].tokens
+
+
+def test_a_step_s_number_is_that_of_numpy_s_generator() -> None:
+    """Ten equally likely tokens: which one it is tells the number's first digit."""
+    row, step_of = np.zeros(11, np.float32), Uniforms(2**64 - 3).draw
+    row[10] = -math.inf
+    sampler, _ = pair(SamplingParams(top_k=10, top_p=1, min_p=0, temperature=1, seed=2**64 - 3), 11, 11)
+    for step in range(300):
+        assert sampler.sample(row) == int(10 * step_of(step))
+
+
+def test_a_nucleus_ends_before_min_p_does() -> None:
+    """0.96 of the probability is in two tokens, and the third has more than min-p of the first one's."""
+    row = np.full(300, -30, np.float32)
+    row[:3] = np.log([0.5, 0.46, 0.04])
+    both = pair(SamplingParams(top_k=0, top_p=0.95, min_p=0.05, temperature=1, seed=1), 300, 300)
+    for _ in range(300):
+        chosen = both[0].sample(row)
+        assert chosen == both[1].sample(row)
+        assert chosen < 2
 
 
 @pytest.mark.parametrize("width", [0.05, 2.5])

@@ -11,8 +11,6 @@ from minfer_ir.dtypes import F16, F32, I32
 from minfer_ir.formats import FORMATS
 from minfer_ir.ops import FUSED, OPS
 from minfer_ir.opspec import CellReads, Cost, attrs_from_json
-from minfer_ir.testing.op_matrix import variant_graph
-from minfer_ir.testing.variants import variants
 from minfer_ir.types import TensorType
 
 ROWS = "token"
@@ -82,15 +80,3 @@ def test_a_fused_norm_counts_the_norm() -> None:
     attrs = attrs_from_json(OPS["add_rms_norm"], {"eps": 1e-5})
     # A sum, then four for the norm, per element.
     assert OPS["add_rms_norm"].cost(attrs, typed(3, 128), x, x, weight).flops == 3 * 64 * 5
-
-
-@pytest.mark.parametrize("name", [name for name, op in FUSED.items() if "row" in op.cases()[0].attrs])
-def test_a_store_of_fewer_rows_than_the_bucket_costs_what_they_cost(name: str) -> None:
-    """The shape of what is stored stands in the attributes, with the rows of the bucket."""
-    variant = next(v for v in variants(OPS[name]) if v.attrs.row[0] > 1)
-    graph, _ = variant_graph(variant)
-    rows = variant.attrs.row[0]
-    node = graph.nodes[-1].id
-    full, fewer = (step_costs(graph, {"n_rows": np.array([n, n], np.int32)})[node] for n in (rows, rows - 1))
-    assert fewer.flops * rows == full.flops * (rows - 1)
-    assert fewer.bytes < full.bytes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -309,7 +308,7 @@ def test_an_impossible_token_is_not_chosen_at_the_ends_of_the_draw(
     monkeypatch: pytest.MonkeyPatch, uniform: float, chosen: int
 ) -> None:
     sampler = Sampler(SamplingParams(**OFF), 5)
-    monkeypatch.setattr(sampler, "_uniforms", SimpleNamespace(draw=lambda step: uniform))
+    monkeypatch.setattr(Uniforms, "draw", lambda _self, _step: uniform)
     assert sampler.sample(row(-math.inf, 2, -math.inf, 2, -math.inf)) == chosen
 
 

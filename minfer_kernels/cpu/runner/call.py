@@ -15,13 +15,16 @@ _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
 class Call:
-    """A kernel that is called again and again with most of its operands the same; the first is the row's address."""
+    """A kernel that is called again and again with most of its operands the same; the first is the row's address.
+
+    `entry()` calls it with its operands as they stand in `words`, int64.
+    """
 
     def __init__(self, kernel: LoadedKernel) -> None:
         block = np.zeros(len(kernel.operands), np.int64)
         words = [ctypes.c_int64(word) for word in (block.ctypes.data, 0, 1)]
-        self._entry = partial(_ENTRY(kernel.address), *words)
-        self._words = block.data
+        self.entry = partial(_ENTRY(kernel.address), *words)
+        self.words = block.data
         self._index = {operand.name: i for i, operand in enumerate(kernel.operands)}
         self._kept: dict[str, object] = {"kernel": kernel}
 
@@ -29,16 +32,20 @@ class Call:
         """Set operands by name; arrays are kept alive."""
         for name, value in operands.items():
             self._kept[name] = value
-            self._words[self._index[name]] = value.ctypes.data if isinstance(value, np.ndarray) else value
+            self.words[self._index[name]] = value.ctypes.data if isinstance(value, np.ndarray) else value
 
     def put(self, name: str, value: int) -> None:
         """Set one operand; nothing is kept alive."""
-        self._words[self._index[name]] = value
+        self.words[self._index[name]] = value
+
+    def index(self, name: str) -> int:
+        """Where in `words` an operand stands."""
+        return self._index[name]
 
     def run(self, row: int) -> None:
         """Call it."""
-        self._words[0] = row
-        self._entry()
+        self.words[0] = row
+        self.entry()
 
 
 def word(value: float) -> int:

@@ -9,9 +9,12 @@ from numpy.typing import NDArray
 
 from minfer_kernels.cpu.compiler.library import KernelLibrary
 from minfer_kernels.cpu.runner.call import Call, word
+from minfer_kernels.cpu.runner.chooser import MOST as MOST_CHOSEN
+from minfer_kernels.cpu.runner.chooser import Chooser
 from minfer_kernels.cpu.runner.penalties import Penalties
 
 Row = NDArray[np.float32]
+Ids = NDArray[np.int64]
 Mask = NDArray[np.uint32]
 MOST = 1024
 """The largest k of `top_k`."""
@@ -30,17 +33,11 @@ class Largest:
         if not 1 <= k <= MOST:
             raise ValueError(f"k is {k}, expected 1 to {MOST}")
         self._library, self._n, self._k = library, n, k
-        self._asked: tuple[bool, int, float, float] | None = None
         self._row: Row | None = None
         self._at = 0
         self._mask: Mask | None = None
         self._out = np.zeros(1, np.int64)
         self._found = self._out.data
-        capacity = max(4 * k, _ROOM)
-        self._values, self._ids = np.zeros(capacity, np.float32), np.zeros(capacity, np.int64)
-        self._argmax, self._top_k = self._calls("select.argmax", "select.top_k")
-        self._argmax.set(n=n, out=self._out)
-        self._top_k.set(n=n, k=k, capacity=capacity, values=self._values, ids=self._ids, out=self._out)
 
     def argmax(self, row: Row, mask: Mask | None = None) -> int:
         """The lowest id of the largest element; -1 when one is NaN or +inf, or all are -inf.
@@ -56,9 +53,10 @@ class Largest:
 
         None when an element is NaN or +inf.
         """
-        self._top_k.run(self._address(row))
+        call, ids, values = self._top_k
+        call.run(self._address(row))
         count = self._found[0]
-        return None if count < 0 else (self._ids[:count], self._values[:count])
+        return None if count < 0 else (ids[:count], values[:count])
 
     def above(self, row: Row, floor: float) -> tuple[NDArray[np.int64], Row]:
         """Ids, ascending, and values of the elements above `floor`, a float32."""
@@ -81,43 +79,35 @@ class Largest:
         call.set(mask=self._words(mask), out=self._checked(out))
         call.run(self._address(row))
 
-    def choose(
-        self, row: Row, whole: bool, share: int, lowest: float, scale: float, uniform: int, mask: Mask | None = None
-    ) -> int:  # fmt: skip
-        """An id drawn from the k largest, or the whole row; the nucleus of it, those not too far below the largest.
-
-        `share` and `uniform` in units of 2^-53, `lowest` and `scale` float32. Only elements whose bit in the mask is
-        set can be chosen, where there is one. -1 when nothing can be chosen, -2 when the k largest can't tell what is
-        chosen from the whole row.
-        """
-        call = self._choose
-        call.put("mask", 0 if mask is None else self._words(mask).ctypes.data)
-        call.put("uniform", uniform)
-        if (whole, share, lowest, scale) != self._asked:
-            self._asked = whole, share, lowest, scale
-            call.set(whole=whole, share=share, lowest=word(lowest), scale=word(scale))
-        call.run(self._address(row))
-        return self._found[0]
+    def chooser(
+        self, *, k: int, whole: bool, share: int, lowest: float, scale: float, seed: int, biases: tuple[Ids, Row],
+        last: int, repeat: float, presence: float, frequency: float
+    ) -> Chooser | None:  # fmt: skip
+        """What chooses from the first n elements in one call, as Chooser says; None where k is too many."""
+        if k > MOST_CHOSEN:
+            return None
+        return Chooser(
+            self._library, self._n, k=k, whole=whole, share=share, lowest=lowest, scale=scale, seed=seed, biases=biases,
+            last=last, repeat=repeat, presence=presence, frequency=frequency
+        )  # fmt: skip
 
     def penalties(self, repeat: float, presence: float, frequency: float) -> Penalties:
         """What changes the first n logits of a row by the tokens that came before."""
         return Penalties(self._library, self._n, repeat, presence, frequency)
 
     @cached_property
-    def _choose(self) -> Call:
-        (call,) = self._calls("select.choose")
-        weights, order = np.empty(self._k, np.float32), np.empty(self._k, np.int64)
-        call.set(
-            n=self._n,
-            k=self._k,
-            capacity=len(self._ids),
-            values=self._values,
-            ids=self._ids,
-            weights=weights,
-            order=order,
-            out=self._out,
-        )
+    def _argmax(self) -> Call:
+        (call,) = self._calls("select.argmax")
+        call.set(n=self._n, out=self._out)
         return call
+
+    @cached_property
+    def _top_k(self) -> tuple[Call, NDArray[np.int64], Row]:
+        (call,) = self._calls("select.top_k")
+        capacity = max(4 * self._k, _ROOM)
+        ids, values = np.zeros(capacity, np.int64), np.zeros(capacity, np.float32)
+        call.set(n=self._n, k=self._k, capacity=capacity, values=values, ids=ids, out=self._out)
+        return call, ids, values
 
     @cached_property
     def _above(self) -> tuple[Call, NDArray[np.int64], Row]:

@@ -16,8 +16,8 @@ class Penalties:
     """Penalties on the first `n` logits of a row, in place, float32 throughout."""
 
     def __init__(self, library: KernelLibrary, n: int, repeat: float, presence: float, frequency: float) -> None:
-        kernels = library.load(("select.penalize", "select.restore"))
-        self._penalize, self._restore = Call(kernels["select.penalize"]), Call(kernels["select.restore"])
+        kernels = library.load(("penalize.penalize", "penalize.restore"))
+        self._penalize, self._restore = Call(kernels["penalize.penalize"]), Call(kernels["penalize.restore"])
         self._penalize.set(n=n, repeat=word(repeat), presence=word(presence), frequency=word(frequency))
         self._restore.set(n=n)
         self._n = n

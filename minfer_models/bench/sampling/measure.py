@@ -118,7 +118,6 @@ def _timed(
                 start = perf_counter()
                 sampler.sample(row)
                 cost = perf_counter() - start
-                sampler.rewind(1)
                 if number:
                     steps[i].append(step)
                     costs[i].append(cost)
