@@ -194,6 +194,10 @@ class FusedOp(Op):
         return ()
 
 
+ROW_SHAPES = ("shape", "heads", "row")
+"""Attrs of views and of compositions that say a shape whose axis 0 counts rows."""
+
+
 class PartCosts:
     """Stands in for a GraphBuilder while a composition is costed: values are types, `total` adds up."""
 
@@ -208,9 +212,10 @@ class PartCosts:
 
         def add(*given: TensorType | None, **attrs: Any) -> TensorType:
             operands = tuple(o for o in given if o is not None)
-            if op.effect == "view" and operands[0].rows and "shape" in attrs:
-                # A composition reshapes a bucket's rows; the work is that of the actual ones.
-                attrs["shape"] = (operands[0].shape[0], *attrs["shape"][1:])
+            rows = next((o.shape[0] for o in operands if o.rows), None)
+            if rows is not None:
+                # A composition shapes a bucket's rows, in parts of its own too; the work is that of the actual ones.
+                attrs |= {name: (rows, *attrs[name][1:]) for name in ROW_SHAPES if name in attrs}
             typed = attrs_from_json(op, attrs)
             out = op.check(typed, operands)
             if op.effect != "view":

@@ -128,7 +128,11 @@ def test_the_table_and_the_csv_say_the_same(tiny: Path, bench: Bench) -> None:
     assert seconds == pytest.approx(total, rel=1e-6)
 
 
-def test_the_picture_has_every_phase_and_visible_part(tiny: Path, bench: Bench, valid: Valid, tmp_path: Path) -> None:
+def test_the_picture_has_every_phase_and_visible_part(
+    tiny: Path, bench: Bench, valid: Valid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With every fusion, over rows that fill no bucket."""
+    monkeypatch.delenv("MINFER_FUSIONS_OFF")
     file = tmp_path / "roofline.svg"
     args = ("-p", 20, "-n", 3, "-r", 1, "-t", "1,2", "--plot", file)
     report = valid(bench("roofline", tiny, *args, "-o", "json").stdout)
@@ -140,8 +144,15 @@ def test_the_picture_has_every_phase_and_visible_part(tiny: Path, bench: Bench, 
     for circle in circles:
         assert 0 < float(circle.attrib["cx"]) < width
         assert 0 < float(circle.attrib["cy"]) < height
-    words = [text.text or "" for text in root.findall(f"{SVG}text")]
+    texts = root.findall(f"{SVG}text")
+    words = [text.text or "" for text in texts]
     assert tiny.name in words[0]
+    # Every product is a matmul, fused or not: one colour, and one label a phase that has them.
+    products = sum(part["op"].startswith("matmul") for part in drawn)
+    assert any(part["op"].startswith("matmul_") for part in drawn)
+    assert sum(circle.attrib["stroke"] == "#2f6fb0" for circle in circles) == products
+    assert all(words.count(f"{test} matmul") == 2 for test in ("pp20", "tg3"))
+    assert not any(word.startswith(("pp20 matmul_", "tg3 matmul_")) for word in words)
     for phase in report["phases"]:
         title = f"{phase['test']}, {phase['threads']} thread{'s' if phase['threads'] > 1 else ''}: "
         assert any(line.startswith(title) for line in words)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,7 +14,7 @@ from minfer_ir.costs import step_costs
 from minfer_ir.dtypes import F16, F32, I32
 from minfer_ir.formats import FORMATS
 from minfer_ir.ops import FUSED, OPS
-from minfer_ir.opspec import CellReads, Cost, attrs_from_json
+from minfer_ir.opspec import CellReads, Cost, FusedOp, attrs_from_json
 from minfer_ir.types import TensorType
 
 ROWS = "token"
@@ -61,9 +65,19 @@ def test_a_fused_op_costs_what_it_stands_for_without_the_values_between(case: tu
     example = op.cases()[case[1]]
     attrs = attrs_from_json(op, example.attrs)
     out = op.check(attrs, example.operands)
-    cost = op.cost(attrs, out, *example.operands)
+    check_cost(op, attrs, out, example.operands)
+    # A bucket of which one row is there: attrs still say the bucket's shapes.
+    check_cost(op, attrs, one_row(out), tuple(one_row(kind) for kind in example.operands))
+
+
+def one_row(kind: TensorType) -> TensorType:
+    return replace(kind, shape=(1, *kind.shape[1:])) if kind.rows else kind
+
+
+def check_cost(op: FusedOp, attrs: Any, out: TensorType, given: Sequence[TensorType]) -> None:
+    cost = op.cost(attrs, out, *given)
     # Of a region a store touches the cells of its rows and no others, and it gives back no value.
-    operands = {slot.name: kind for slot, kind in zip(op.operands, example.operands, strict=False)}
+    operands = {slot.name: kind for slot, kind in zip(op.operands, given, strict=False)}
     # Frequency factors are read once, for the table of angles, before the first step.
     operands.pop("factors", None)
     region = operands.pop(op.writes) if op.writes else None

@@ -85,13 +85,15 @@ def _panel(drawing: Drawing, frame: _Frame, ceilings: Ceilings, phases: Sequence
     _roofs(drawing, frame, ceilings)
     for phase, part in _points(phases):
         x, y = _place(frame, part)
-        color = COLORS.get(part.op, COLORS["other"])
+        color = COLORS[_pool_of(part.op)]
         fill = color if phase.phase == "pp" else "#fff"
         drawing.circle(x, y, 3 + 22 * math.sqrt(part.share), fill, color, _tip(phase, part))
+    right, taken = frame.left + frame.width, []
     for name, peak, color in (("int8", ceilings.int8, INK), ("f32", ceilings.f32, GREY)):
         words, y = f"{name} {peak.rate.median / GIGA:.0f} GMAC/s", frame.y(peak.rate.median) - 5
-        drawing.text(frame.left + frame.width - 2, y, words, 11, color, "end", halo=True)
-    _labels(drawing, frame, [_label(frame, phase, op) for phase in phases for op in _ops(phase)])
+        drawing.text(right - 2, y, words, 11, color, "end", halo=True)
+        taken.append((right - 2 - 6.0 * len(words), right, y))
+    _labels(drawing, frame, [_label(frame, phase, op) for phase in phases for op in _ops(phase)], taken)
 
 
 def _ranges(report: RooflineReport) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -154,24 +156,31 @@ def _tip(phase: PhaseResult, part: PartResult) -> str:
 
 
 def _ops(phase: PhaseResult) -> list[str]:
-    """The ops worth a label: points of one op lie close together."""
+    """The ops worth a label, all products as one: points of one op lie close together."""
     shares: dict[str, float] = {}
     for part in phase.parts:
         if part.macs:
-            shares[part.op] = shares.get(part.op, 0.0) + part.share
+            shares[_label_of(part.op)] = shares.get(_label_of(part.op), 0.0) + part.share
     return [op for op, share in shares.items() if share >= LABELLED_SHARE]
 
 
 def _label(frame: _Frame, phase: PhaseResult, op: str) -> tuple[float, float, str]:
     """Right of the op's rightmost point, at the height of its largest."""
-    parts = [p for p in phase.parts if p.op == op and p.macs and p.share >= LEAST_SHARE]
+    parts = [p for p in phase.parts if _label_of(p.op) == op and p.macs and p.share >= LEAST_SHARE]
     right = max(_place(frame, p)[0] + 22 * math.sqrt(p.share) for p in parts)
     return right, _place(frame, max(parts, key=lambda p: p.share))[1], f"{phase.test} {op}"
 
 
-def _labels(drawing: Drawing, frame: _Frame, labels: Sequence[tuple[float, float, str]]) -> None:
-    """Beside the points (left of the frame's edge), moved down where they would lie on each other."""
-    taken: list[tuple[float, float, float]] = []
+def _labels(
+    drawing: Drawing,
+    frame: _Frame,
+    labels: Sequence[tuple[float, float, str]],
+    taken: list[tuple[float, float, float]],
+) -> None:
+    """Beside the points (left of the frame's edge), moved down where they would lie on each other or what is `taken`.
+
+    `taken` are left and right ends and the line of words that are there.
+    """
     for x, y, words in sorted(labels, key=lambda label: label[1]):
         length = 6.0 * len(words)
         start, line = min(x + 6, frame.left + frame.width - length), y + 4
@@ -233,6 +242,10 @@ def _pool_of(op: str) -> str:
     return "matmul" if op.startswith("matmul") else "attention" if op == "attention" else "other"
 
 
+def _label_of(op: str) -> str:
+    return "matmul" if op.startswith("matmul") else op
+
+
 def _legend(drawing: Drawing, top: float, colors: dict[str, str]) -> None:
     x, y = MARGIN, top + 8
     named = {**colors, "other kernels": FAINT, "waiting": WAIT, "wake and finish": WAKE, "outside the program": OUTSIDE}
@@ -253,8 +266,9 @@ def _legend(drawing: Drawing, top: float, colors: dict[str, str]) -> None:
 
 
 def _short(kind: str) -> str:
-    """A kind without the op's name where the weight's says enough."""
-    return kind.removeprefix("matmul ")
+    """A kind without the op's name where the value's says enough."""
+    op, _, rest = kind.partition(" ")
+    return rest if rest and op.startswith("matmul") else kind
 
 
 def _brief(kind: str) -> str:
