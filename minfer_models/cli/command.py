@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from minfer_models.cli.entry import INTERRUPTED
+from minfer_models.cli.groups import option, with_parameters
 from minfer_models.plain_text import plain, printable, shortened
 
 FOUND = 3
@@ -28,11 +29,8 @@ LONGEST_LINE = 4000
 """Characters of an error or a warning: what a file says may be of any length."""
 TYPERS_OWN = (typer.Exit, typer.Abort, typer.BadParameter)
 
-TRACEBACK = inspect.Parameter(
-    "traceback",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=False,
-    annotation=Annotated[bool, typer.Option("--traceback", help="Show the Python traceback of an error.")],
+TRACEBACK = option(
+    "traceback", Annotated[bool, typer.Option("--traceback", help="Show the Python traceback of an error.")], False
 )
 
 
@@ -70,13 +68,7 @@ def reported(program: str) -> Callable[[Callable[..., None]], Callable[..., None
                 typer.echo(f"{program}: {one_line(error)}", err=True)
                 raise typer.Exit(1) from None
 
-        signature = inspect.signature(command, eval_str=True)
-        parameters = [*signature.parameters.values(), TRACEBACK]
-        changed: Any = run
-        changed.__signature__ = signature.replace(parameters=parameters)
-        changed.__annotations__ = {p.name: p.annotation for p in parameters}
-        del changed.__wrapped__
-        return run
+        return with_parameters(run, [*inspect.signature(command, eval_str=True).parameters.values(), TRACEBACK])
 
     return decorate
 

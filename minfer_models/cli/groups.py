@@ -22,7 +22,7 @@ class OptionGroup:
 
 
 def option(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    """An option of a group; the annotation is as a command's own would have it."""
+    """An option of a group, or of every command; the annotation is as a command's own would have it."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
@@ -31,9 +31,8 @@ def takes(*groups: OptionGroup) -> Callable[[Callable[..., None]], Callable[...,
     by_name = {group.name: group for group in groups}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(command, eval_str=True)
         parameters: list[inspect.Parameter] = []
-        for parameter in signature.parameters.values():
+        for parameter in inspect.signature(command, eval_str=True).parameters.values():
             group = by_name.get(parameter.name)
             parameters += [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)] if group is None else group.options
 
@@ -42,10 +41,14 @@ def takes(*groups: OptionGroup) -> Callable[[Callable[..., None]], Callable[...,
             taken = {g.name: {o.name: given.pop(o.name) for o in g.options} for g in groups}
             command(**given, **{g.name: g.read(taken[g.name]) for g in groups})
 
-        changed: Any = run
-        changed.__signature__ = signature.replace(parameters=parameters)
-        changed.__annotations__ = {p.name: p.annotation for p in parameters}
-        del changed.__wrapped__
-        return run
+        return with_parameters(run, parameters)
 
     return decorate
+
+
+def with_parameters(command: Any, parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
+    """A command that wraps another, for typer to see these parameters instead of the other's."""
+    command.__signature__ = inspect.Signature(parameters)
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    del command.__wrapped__
+    return command

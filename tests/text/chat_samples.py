@@ -7,6 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 from text_samples import TEXT
 
+from minfer_models.chat import AnswerFormat, AnswerSplitter, Piece
+
 Message = dict[str, Any]
 
 THOUGHT = "<think>\nhm, <b>&\n</think>\n\nFour."
@@ -83,3 +85,10 @@ CONSTRUCTS = """
   {% set ns.last = m.content.strip('H').lstrip().rstrip('o') %}{{ ns.last }}
 {%- endfor -%}
 """
+
+
+def pieces_of(form: AnswerFormat, parts: list[str]) -> tuple[AnswerSplitter, list[Piece]]:
+    """What comes of an answer that is cut so."""
+    splitter = AnswerSplitter(form)
+    pieces = [piece for part in parts for piece in splitter.push(part)]
+    return splitter, pieces + splitter.finish()

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from chat_samples import TOOLS
+from chat_samples import TOOLS, pieces_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,12 +58,6 @@ ANSWERS: list[tuple[AnswerFormat, str, str, str, list[ToolCall], str]] = [
     (PLAIN, f"<think>a</think>\n{CALL}", "", f"<think>a</think>\n{CALL}", [], ""),
     (PLAIN, "", "", "", [], ""),
 ]
-
-
-def pieces_of(form: AnswerFormat, parts: list[str]) -> tuple[AnswerSplitter, list[Piece]]:
-    splitter = AnswerSplitter(form)
-    pieces = [piece for part in parts for piece in splitter.push(part)]
-    return splitter, pieces + splitter.finish()
 
 
 @pytest.mark.parametrize(("form", "text", "reasoning", "content", "calls", "unfinished"), ANSWERS)

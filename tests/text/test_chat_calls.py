@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from call_templates import ARRAY, CALLS, F_JSON, FENCED, G_JSON, NAMED, OBJECTS, SEPARATED, TAGGED, WRITTEN, F, G
-from chat_samples import TOOLS
+from chat_samples import TOOLS, pieces_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.utils.chat_template_utils import render_jinja_template
@@ -17,7 +17,6 @@ from minfer_models.chat import (
     AnswerSplitter,
     ChatTemplate,
     ChatTemplateError,
-    Piece,
     ToolCall,
     split_answer,
 )
@@ -83,12 +82,6 @@ ANSWERS: list[tuple[AnswerFormat, str, str, list[ToolCall], str]] = [
     (THINKING, '<think>\nhm\n</think>\n\n{"name": "h", "parameters": {"a": 1}}', "", [H], ""),
     (THINKING, "<think>\nhm\n</think>\n\nNo.", "No.", NO, ""),
 ]  # fmt: skip
-
-
-def pieces_of(form: AnswerFormat, parts: list[str]) -> tuple[AnswerSplitter, list[Piece]]:
-    splitter = AnswerSplitter(form)
-    pieces = [piece for part in parts for piece in splitter.push(part)]
-    return splitter, pieces + splitter.finish()
 
 
 @pytest.mark.parametrize(("form", "text", "content", "calls", "unfinished"), ANSWERS)
