@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Literal
@@ -28,6 +29,7 @@ from minfer_kernels.gpu.launch import SITE_PREFIX, Launch
 from minfer_kernels.gpu.moves import MOVE_SITES
 from minfer_kernels.gpu.moves import copy_cells as move_cells
 from minfer_kernels.gpu.tables import RopeTables
+from minfer_kernels.gpu.timing import LaunchTimes, run_timed
 from minfer_kernels.gpu.transfers import Download, Transfers
 from minfer_kernels.gpu.waits import Waits
 from minfer_kernels.gpu.weights import GpuWeight, make_weight, weight_bytes
@@ -188,7 +190,7 @@ class GpuBackend:
         grouped = any(group is not None for group, _ in runs_of(graph, split))
         alone = replace(split, groups_off=frozenset(LAUNCH_GROUPS))
         apart = partial(self.compile, graph, alone, binding) if grouped else None
-        return GpuProgram(self, graph, split, emitter.launches, spans, windows, apart)
+        return GpuProgram(self, graph, split, emitter.launches, spans, windows, apart, weights)
 
     def lasting(self, graph: Graph, split: Split) -> tuple[tuple[int, int], ...]:
         """The groups that store a later member's rows while rows of the first are still computed."""
@@ -202,7 +204,11 @@ class GpuBackend:
 
 
 class GpuProgram:
-    """Launches, and which of them belong to which node."""
+    """Launches, and which of them belong to which node.
+
+    `spans` has [first, stop) of every node; of nodes that one launch serves together, the first has the launches and
+    those that follow have none. `weights` are those that it reads, by leaf.
+    """
 
     def __init__(
         self,
@@ -213,9 +219,11 @@ class GpuProgram:
         spans: dict[int, tuple[int, int]],
         regions: Sequence[tuple[str, BufRef]] = (),
         apart: Callable[[], GpuProgram] | None = None,
+        weights: Mapping[int, GpuWeight] | None = None,
     ) -> None:
         self._backend, self._graph, self._split = backend, graph, split
-        self._launches, self._spans = launches, spans
+        self._launches, self.spans, self.weights = launches, spans, weights or {}
+        self._timed: list[LaunchTimes] | None = None
         self._stepped = None if apart is None else cache(apart)
         name = f"split {split.index} ({len(launches)} launches)"
         identity = partial(backend.identity, regions)
@@ -229,10 +237,21 @@ class GpuProgram:
     def run(self) -> None:
         """All launches in order, or their captured graph."""
         with self._backend.on.active():
-            if self._backend.captures and self._launches:
+            if self._timed is not None:
+                self._timed.append(run_timed(self._launches, self._backend.probe, self._backend.device))
+            elif self._backend.captures and self._launches:
                 self.capture.run()
             else:
                 self._launch_all()
+
+    @contextmanager
+    def timed(self) -> Iterator[list[LaunchTimes]]:
+        """While this is open every run goes launch by launch, not as a captured graph, and its times are added."""
+        self._timed = []
+        try:
+            yield self._timed
+        finally:
+            self._timed = None
 
     def run_node(self, node_id: int) -> None:
         """The launches of one node, without groups, some of which skip values in between; a view has none."""
@@ -241,9 +260,9 @@ class GpuProgram:
         if self._stepped is not None:
             self._stepped().run_node(node_id)
             return
-        if node_id not in self._spans:
+        if node_id not in self.spans:
             raise BackendError(f"{self._graph[node_id]} isn't in split {self._split.index}")
-        first, stop = self._spans[node_id]
+        first, stop = self.spans[node_id]
         with self._backend.on.active():
             for launch in self._launches[first:stop]:
                 launch.run(self._backend.probe)
@@ -252,7 +271,7 @@ class GpuProgram:
         """One line per launch."""
         return [
             f"{self._launches[i].node}: {self._launches[i]}"
-            for node, (first, stop) in self._spans.items()
+            for node, (first, stop) in self.spans.items()
             if nodes is None or node in nodes
             for i in range(first, stop)
         ]

@@ -18,6 +18,7 @@ REPORTS = {
     "ab": "minfer_models.bench.ab.report:AbReport",
     "peer": "minfer_models.bench.peer.report:PeerReport",
     "roofline": "minfer_models.bench.roofline.report:RooflineReport",
+    "roofline-device": "minfer_models.bench.roofline.device.report:DeviceRooflineReport",
     "neighbour": "minfer_models.bench.neighbour.report:NeighbourReport",
     "start": "minfer_models.bench.start.report:StartReport",
     "sampling": "minfer_models.bench.sampling.report:SamplingReport",

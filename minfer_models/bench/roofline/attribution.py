@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from minfer_ir.costs import step_costs
 from minfer_ir.graph import Graph, Node
 from minfer_ir.opspec import Cost
-from minfer_kernels.cpu.runner.timing import Clock
+from minfer_kernels.cpu.runner.timing import Clock, TapeTimes
 from minfer_kernels.cpu.weights.packing import PackedWeight
-from minfer_models.bench.roofline.steps import Forward
+from minfer_models.bench.roofline.steps import Forward, program_of
 
 Seconds = NDArray[np.float64]
 BLOCK = re.compile(r"^blk\.\d+\.")
@@ -77,13 +77,13 @@ class Spans:
     onward: Seconds
 
     @classmethod
-    def of(cls, forward: Forward, clock: Clock) -> Spans:
+    def of(cls, forward: Forward[TapeTimes], clock: Clock) -> Spans:
         """Those of a forward."""
         spans, done = clock.seconds(forward.times.spans), clock.seconds(forward.times.done)
         return cls(spans[:, :, 0], spans[:, :, 1], np.concatenate([spans[:, 1:, 0], done[:, None]], axis=1))
 
 
-def attribute(forwards: Sequence[Forward], clock: Clock, limits: Limits) -> Attribution:
+def attribute(forwards: Sequence[Forward[TapeTimes]], clock: Clock, limits: Limits) -> Attribution:
     """Where the time of `forwards` went, by kind of node."""
     parts: dict[str, Part] = {}
     waking = outside = 0.0
@@ -113,11 +113,12 @@ def limit_of(cost: Cost, int8: bool, limits: Limits) -> tuple[float, str]:
     return memory + cache, "memory" if memory >= cache else "cache"
 
 
-def _add(parts: dict[str, Part], forward: Forward, spans: Spans, limits: Limits) -> None:
-    graph, packed = forward.executable.graph, forward.program.packed_weights()
+def _add(parts: dict[str, Part], forward: Forward[TapeTimes], spans: Spans, limits: Limits) -> None:
+    graph, program = forward.executable.graph, program_of(forward.executable)
+    packed = program.packed_weights()
     costs = step_costs(graph, forward.inputs, {leaf: weight.buffer.nbytes for leaf, weight in packed.items()})
     busy, waiting = (spans.leave - spans.enter).mean(axis=0), (spans.onward - spans.leave).mean(axis=0)
-    for node_id, (first, stop) in forward.program.spans.items():
+    for node_id, (first, stop) in program.spans.items():
         node, cost = graph[node_id], costs[node_id]
         kind = kind_of(node, graph, packed)
         part = parts.setdefault(kind, Part(kind, node.op))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,7 +21,12 @@ from minfer_models.bench.options import (
     usage_errors,
 )
 from minfer_models.bench.report.document import Output, written
-from minfer_models.cli.options import FusionsOff, KvCells, KvType, ModelName, names
+from minfer_models.cli.options import DeviceName, FusionsOff, KvCells, KvType, ModelName, names
+
+if TYPE_CHECKING:
+    from minfer_models.bench.loading import EngineChoices
+    from minfer_models.bench.workload import Workload
+    from minfer_models.devices import DeviceChoice
 
 
 def roofline(
@@ -36,6 +41,7 @@ def roofline(
     fusions_off: FusionsOff = "",
     isa: InstructionSet = None,
     chunk: ChunkRows = None,
+    device: DeviceName = None,
     output: OutputForm = Output.MD,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw the rooflines and where the time goes.")
@@ -47,12 +53,15 @@ def roofline(
     """See where the time goes, against what this machine can do.
 
     Reads memory and multiplies as fast as the machine can, on the threads that run the model and in the same rounds;
-    counts the bytes and operations of every op; and compares.
+    counts the bytes and operations of every op; and compares. On a GPU (--device cuda) every launch is timed by the
+    device's clock, and held against its data sheet, or what a copy and a product of torch's reach.
     """
     from minfer_models.bench.loading import EngineChoices, find_model
     from minfer_models.bench.roofline.measure import measure
+    from minfer_models.bench.roofline.place import place_of, require_none_given
     from minfer_models.bench.workload import parse_counts, workloads
     from minfer_models.cli.progress import progress
+    from minfer_models.devices import GPU
     from minfer_models.text_files import require_place, write_text
 
     with usage_errors():
@@ -61,7 +70,15 @@ def roofline(
         )
         tests = workloads(prompts, generated, depths)
         workers: Sequence[int | None] = parse_counts("-t", threads, 1) if threads else [None]
-        choices = EngineChoices(n_ctx=ctx, kv=kv.value, fusions_off=tuple(names(fusions_off)), isa=isa, chunk=chunk)
+        choices = EngineChoices(
+            n_ctx=ctx, kv=kv.value, fusions_off=tuple(names(fusions_off)), isa=isa, chunk=chunk, device=device
+        )
+    place = place_of(device)
+    if place.backend == GPU:
+        with usage_errors():
+            require_none_given({"-t": threads or None, "--isa": isa, "--plot": plot, "--timeline": timeline}, place)
+        _on_device(model, tests, repetitions, choices, place, output)
+        return
     for option, file in (("--plot", plot), ("--timeline", timeline)):
         if file is not None:
             require_place(file, option)
@@ -77,3 +94,21 @@ def roofline(
 
         write_text(timeline, traced(found.tracks))
     typer.echo(written(found.report, output), nl=False)
+
+
+def _on_device(
+    model: str,
+    tests: Sequence[Workload],
+    repetitions: int,
+    choices: EngineChoices,
+    place: DeviceChoice,
+    output: Output,
+) -> None:
+    from minfer_models.bench.loading import find_model
+    from minfer_models.bench.roofline.device.measure import measure_device
+    from minfer_models.cli.progress import progress
+
+    path = find_model(model)
+    with progress("minfer-bench") as shown:
+        report = measure_device(path, tests, repetitions, choices, place, shown)
+    typer.echo(written(report, output), nl=False)

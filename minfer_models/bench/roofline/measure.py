@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from minfer_ir.costs import step_costs
-from minfer_kernels.cpu.runner.timing import Clock
+from minfer_kernels.cpu.runner.timing import Clock, TapeTimes
 from minfer_models.bench.conditions import Conditions
 from minfer_models.bench.loading import EngineChoices, context_of, load_timed
 from minfer_models.bench.roofline.attribution import Attribution, Limits, Spans, attribute
 from minfer_models.bench.roofline.ceilings import CeilingMeter, Ceilings
 from minfer_models.bench.roofline.report import RooflineReport
 from minfer_models.bench.roofline.results import PhaseResult
-from minfer_models.bench.roofline.steps import Forward, TimedRunner, cpu_backend
+from minfer_models.bench.roofline.steps import Forward, TimedRunner, cpu_backend, cpu_times, program_of
 from minfer_models.bench.roofline.timeline import Track
 from minfer_models.bench.runner import Runner
 from minfer_models.bench.stats import Ratio, matched_ratio
@@ -74,13 +74,13 @@ class _ThreadCount:
         backend = cpu_backend(llm)
         self._tests, self._show = tests, progress.show
         self.clock = Clock(backend.library)
-        self._runner, self._plain = TimedRunner(llm), Runner(llm)
+        self._runner, self._plain = TimedRunner(llm, cpu_times), Runner(llm)
         warm = {test: self._warm_up(test) for test in tests}
         swept = {test: max(_resident(f) for f in forwards) for test, forwards in warm.items()}
         decoded = [n for test, n in swept.items() if test.phase == "tg"]
         values = {test.name: max(_value_bytes(f) for f in forwards) for test, forwards in warm.items()}
         self.meter = CeilingMeter(backend.threads, max(decoded or swept.values()), values, memory)
-        self.runs: dict[Workload, list[list[Forward]]] = {test: [] for test in tests}
+        self.runs: dict[Workload, list[list[Forward[TapeTimes]]]] = {test: [] for test in tests}
         self.untimed: dict[Workload, list[float]] = {test: [] for test in tests}
 
     def rounds(self, repetitions: int) -> None:
@@ -109,7 +109,7 @@ class _ThreadCount:
         result = PhaseResult.of(test, threads, untimed, seconds, found, _of_bandwidth(test, found, untimed, ceilings))
         return result, Track(result.title, tuple((f, Spans.of(f, self.clock)) for f in forwards))
 
-    def _warm_up(self, test: Workload) -> list[Forward]:
+    def _warm_up(self, test: Workload) -> list[Forward[TapeTimes]]:
         self._show(f"{test.name}: warm-up")
         return self._runner.run(test)
 
@@ -122,12 +122,12 @@ def _of_bandwidth(test: Workload, found: Attribution, seconds: Sequence[float], 
     return matched_ratio([resident / s for s in seconds], ceilings.weights.rates)
 
 
-def _resident(forward: Forward) -> int:
+def _resident(forward: Forward[TapeTimes]) -> int:
     """Bytes of weights and KV that a forward reads."""
-    stored = {leaf: w.buffer.nbytes for leaf, w in forward.program.packed_weights().items()}
+    stored = {leaf: w.buffer.nbytes for leaf, w in program_of(forward.executable).packed_weights().items()}
     return sum(c.resident for c in step_costs(forward.executable.graph, forward.inputs, stored).values())
 
 
-def _value_bytes(forward: Forward) -> int:
+def _value_bytes(forward: Forward[TapeTimes]) -> int:
     """Bytes of the buffers that a graph's values share."""
     return sum(buffer.nbytes for buffers in forward.executable.plan.buffers.values() for buffer in buffers)

@@ -1,12 +1,12 @@
-"""Running a workload with the times of every instruction taken."""
+"""Running a workload with the times of every part of its programs taken."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,16 +25,20 @@ T = TypeVar("T")
 Inputs = Mapping[str, NDArray[np.int32]]
 
 
+TimesT = TypeVar("TimesT")
+
+
 @dataclass(frozen=True, slots=True)
-class Forward:
+class Forward(Generic[TimesT]):
     """One forward: what ran, what it was filled with, and when, in seconds of `perf_counter`.
 
-    `began` and `ended` span all of it, the choice of the next token included.
+    `times` are those of its program's parts, as its backend takes them. `began` and `ended` span all of it, the choice
+    of the next token included.
     """
 
     executable: Executable
     inputs: Inputs
-    times: TapeTimes
+    times: TimesT
     began: float
     ended: float
 
@@ -43,10 +47,14 @@ class Forward:
         """All of it."""
         return self.ended - self.began
 
-    @property
-    def program(self) -> CpuProgram:
-        """The program that ran."""
-        return program_of(self.executable)
+
+Timed = Callable[[Executable], AbstractContextManager[list[TimesT]]]
+"""What has a graph's program take times: while it is open, every run adds one to the list."""
+
+
+def cpu_times(executable: Executable) -> AbstractContextManager[list[TapeTimes]]:
+    """Of a graph on the CPU, instruction by instruction."""
+    return program_of(executable).timed()
 
 
 def cpu_backend(llm: LLM) -> CpuBackend:
@@ -65,38 +73,41 @@ def program_of(executable: Executable) -> CpuProgram:
     return program
 
 
-class TimedRunner:
+class TimedRunner(Generic[TimesT]):
     """Runs workloads on a loaded model, each from an empty context."""
 
-    def __init__(self, llm: LLM) -> None:
-        self._engine, self._prompt = llm.engine, Runner(llm).prompt
+    def __init__(self, llm: LLM, timed: Timed[TimesT]) -> None:
+        self._engine, self._prompt, self._timed = llm.engine, Runner(llm).prompt, timed
         self._sampler = llm.sampler(SamplingParams(temperature=0.0))
 
-    def run(self, workload: Workload) -> list[Forward]:
+    def run(self, workload: Workload) -> list[Forward[TimesT]]:
         """Fill the workload's depth untimed, then run it; its forwards in order."""
         ids = self._prompt(workload.depth + (workload.tokens if workload.phase == "pp" else 1))
         with TokenSequence(self._engine, workload.cells) as sequence, ExitStack() as stack:
             if workload.depth:
                 sequence.feed(ids[: workload.depth])
-            work = _Work(self._engine, self._sampler, sequence, stack)
+            work = _Work(self._engine, self._sampler, sequence, stack, self._timed)
             return work.prefill(ids[workload.depth :]) if workload.phase == "pp" else work.decode(ids[-1], workload)
 
 
-class _Work:
+class _Work(Generic[TimesT]):
     """One sequence's forwards, as generation makes them; `stack` keeps programs timed until all are through."""
 
-    def __init__(self, engine: Engine, sampler: Sampler, sequence: TokenSequence, stack: ExitStack) -> None:
+    def __init__(
+        self, engine: Engine, sampler: Sampler, sequence: TokenSequence, stack: ExitStack, timed: Timed[TimesT]
+    ) -> None:
         self._engine, self._sampler, self._sequence, self._stack = engine, sampler, sequence, stack
-        self._timed: dict[int, list[TapeTimes]] = {}
+        self._take = timed
+        self._timed: dict[int, list[TimesT]] = {}
 
-    def prefill(self, ids: Sequence[int]) -> list[Forward]:
+    def prefill(self, ids: Sequence[int]) -> list[Forward[TimesT]]:
         """The prompt, in chunks."""
         chunk = self._engine.chunk
         return [self._forward(ids[i : i + chunk], self._sequence.feed)[0] for i in range(0, len(ids), chunk)]
 
-    def decode(self, token: int, workload: Workload) -> list[Forward]:
+    def decode(self, token: int, workload: Workload) -> list[Forward[TimesT]]:
         """Tokens one by one, each chosen from the logits before."""
-        forwards: list[Forward] = []
+        forwards: list[Forward[TimesT]] = []
         for _ in range(workload.tokens):
             forward, token = self._forward([token], self._next)
             forwards.append(forward)
@@ -105,7 +116,7 @@ class _Work:
     def _next(self, ids: Sequence[int]) -> int:
         return self._sampler.sample(self._sequence.next_logits(ids))
 
-    def _forward(self, ids: Sequence[int], work: Callable[[Sequence[int]], T]) -> tuple[Forward, T]:
+    def _forward(self, ids: Sequence[int], work: Callable[[Sequence[int]], T]) -> tuple[Forward[TimesT], T]:
         rows = Rows.of(self._sequence.id, ids, self._sequence.length)
         params, inputs = self._engine.prepare(rows, "last")
         executable = self._engine.executable(params)
@@ -116,8 +127,8 @@ class _Work:
         kept = {name: np.array(values) for name, values in inputs.items()}
         return Forward(executable, kept, runs[-1], began, ended), made
 
-    def _runs(self, executable: Executable) -> list[TapeTimes]:
+    def _runs(self, executable: Executable) -> list[TimesT]:
         """Where the program's times go."""
         if id(executable) not in self._timed:
-            self._timed[id(executable)] = self._stack.enter_context(program_of(executable).timed())
+            self._timed[id(executable)] = self._stack.enter_context(self._take(executable))
         return self._timed[id(executable)]

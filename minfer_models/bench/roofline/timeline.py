@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from minfer_kernels.cpu.runner.timing import TapeTimes
 from minfer_models.bench.roofline.attribution import Spans
-from minfer_models.bench.roofline.steps import Forward
+from minfer_models.bench.roofline.steps import Forward, program_of
 
 MOST_FORWARDS = 8
 """Forwards of a phase that are drawn: a viewer's patience with a token more of the same is short."""
@@ -23,7 +24,7 @@ class Track:
     """A phase under its title, with its forwards in order."""
 
     title: str
-    forwards: tuple[tuple[Forward, Spans], ...]
+    forwards: tuple[tuple[Forward[TapeTimes], Spans], ...]
 
 
 def timeline(tracks: Sequence[Track]) -> str:
@@ -47,10 +48,10 @@ def _phase(pid: int, track: Track) -> Iterator[Event]:
         yield from _instructions(pid, forward, spans, origin)
 
 
-def _instructions(pid: int, forward: Forward, spans: Spans, origin: float) -> Iterator[Event]:
-    graph, tape = forward.executable.graph, forward.program.tape
-    nodes = {i: graph[node] for node, (first, stop) in forward.program.spans.items() for i in range(first, stop)}
-    for index, instruction in enumerate(tape.instructions):
+def _instructions(pid: int, forward: Forward[TapeTimes], spans: Spans, origin: float) -> Iterator[Event]:
+    graph, program = forward.executable.graph, program_of(forward.executable)
+    nodes = {i: graph[node] for node, (first, stop) in program.spans.items() for i in range(first, stop)}
+    for index, instruction in enumerate(program.tape.instructions):
         node = nodes[index]
         about = {"kernel": instruction.kernel, "node": node.id, "shape": str(node.type), "block": node.block}
         for thread in range(len(spans.enter)):
