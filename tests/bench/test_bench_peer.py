@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,17 @@ from minfer_ir.params import DevicePlan
 from minfer_models import load
 from minfer_models.bench.child import Child
 from minfer_models.bench.peer import compare as comparing
+from minfer_models.bench.peer import place as peer_place
 from minfer_models.bench.peer.command import parse_options
 from minfer_models.bench.peer.cpu_time import machine_seconds, pair_seconds, process_seconds
 from minfer_models.bench.peer.divergence import divergence
+from minfer_models.bench.peer.llama_cpp_worker import LlamaCpp
+from minfer_models.bench.peer.place import PeerPlace, beside
 from minfer_models.bench.peer.report import Quiet
 from minfer_models.bench.peer.side import DISTURBED, MOST_TRIES, PEERS, PeerProgram, Watched
 from minfer_models.bench.sides import Sample
 from minfer_models.bench.workload import BenchError, Workload
+from minfer_models.devices import DeviceChoice
 
 Bench = Callable[..., Any]
 FAKE = Path(__file__).with_name("fake_peer.py")
@@ -171,6 +176,75 @@ def test_without_the_extra_the_message_says_how_to_install_it(tmp_path: Path) ->
     )
     assert 'pip install \\"llama-cpp-python==0.3.36\\"' in run.stdout
     assert run.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("ours", "gpu", "notes"),
+    [
+        (DeviceChoice("cpu", "", "cpu"), None, 0),
+        (DeviceChoice("numpy", "", "numpy"), None, 0),
+        (DeviceChoice("gpu", "cuda:1", "a GPU"), 1, 0),
+        (DeviceChoice("gpu", "cpu", "interpreted"), None, 1),
+        (DeviceChoice("torch", "cpu", "torch"), None, 0),
+        (DeviceChoice("torch", "cuda:2", "torch"), 2, 0),
+        (DeviceChoice("torch", "mps", "torch"), 0, 0),
+    ],
+)
+def test_the_peer_runs_on_the_kind_of_device_that_runs_ours(ours: DeviceChoice, gpu: int | None, notes: int) -> None:
+    place = beside(ours)
+    assert (place.gpu, len(place.notes)) == (gpu, notes)
+
+
+def test_on_another_device_the_peer_hears_of_it_and_the_report_says_so(
+    tiny: Path, bench: Bench, fake: Callable[..., None], valid: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The torch backend on the CPU stands for one on a GPU: what is looked at is what both sides are told."""
+    fake()
+    monkeypatch.setattr(peer_place, "beside", lambda ours: PeerPlace(3, (f"{ours.backend} for a GPU",)))
+    arguments = ("peer", tiny, "--peer", "fake", "-p", 4, "-n", 0, "-r", 1, "--device", "torch:cpu")
+    report = valid(bench(*arguments, "-o", "json").stdout)
+    assert report["settings"]["devices"] == "torch on cpu"
+    assert report["peer"]["settings"]["gpu"] == 3
+    assert report["notes"] == ["torch for a GPU"]
+
+
+class FakeLlama:
+    """What of llama.cpp's interface loading takes. `layers` are (on the GPU, all), as its log says."""
+
+    def __init__(self, offloads: bool, layers: tuple[int, int] | None) -> None:
+        self.offloads, self.layers = offloads, layers
+        self.params = SimpleNamespace()
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: SimpleNamespace() if name.endswith("_params") else 1
+
+    def llama_log_callback(self, heard: Any) -> Any:
+        self.heard = heard
+        return heard
+
+    def llama_supports_gpu_offload(self) -> bool:
+        return self.offloads
+
+    def llama_model_load_from_file(self, path: bytes, params: Any) -> int:
+        self.params = params
+        if self.layers is not None:
+            self.heard(0, b"load_tensors: offloaded %d/%d layers to GPU" % self.layers, None)
+        return 1
+
+
+def test_llama_cpp_runs_on_the_gpu_as_a_whole_or_not_at_all() -> None:
+    lib = FakeLlama(True, (29, 29))
+    loaded = LlamaCpp(lib).load("m.gguf", 256, 1, "f16", gpu=1)
+    assert loaded["settings"]["device"] == "gpu 1"
+    assert (lib.params.n_gpu_layers >= 29, lib.params.main_gpu) == (True, 1)
+    lib = FakeLlama(True, None)
+    assert LlamaCpp(lib).load("m.gguf", 256, 1, "f16")["settings"]["device"] == "cpu"
+    assert lib.params.n_gpu_layers == 0
+    for layers, message in (((7, 29), "put 7 of 29 layers on GPU 0"), (None, "put an unknown number of layers")):
+        with pytest.raises(ValueError, match=message):
+            LlamaCpp(FakeLlama(True, layers)).load("m.gguf", 256, 1, "f16", gpu=0)
+    with pytest.raises(ValueError, match="built without GPU support, and minfer runs on GPU 0; for NVIDIA"):
+        LlamaCpp(FakeLlama(False, None)).load("m.gguf", 256, 1, "f16", gpu=0)
 
 
 def test_options_of_a_peer() -> None:

@@ -9,7 +9,7 @@ import typer
 from minfer_models.bench.options import Context, KeepDepth, OutputForm, usage_errors
 from minfer_models.bench.report.document import Output, written
 from minfer_models.bench.workload import BenchError
-from minfer_models.cli.options import FusionsOff, KvCells, KvType, ModelName, Threads, names
+from minfer_models.cli.options import DeviceName, FusionsOff, KvCells, KvType, ModelName, Threads, names
 
 ON_OFF = {"on": True, "off": False}
 
@@ -27,6 +27,7 @@ def peer(
     keep_depth: KeepDepth = False,
     rounds: Annotated[int, typer.Option("-r", "--rounds", min=1, help="Timed rounds of each test.")] = 5,
     threads: Threads = None,
+    device: DeviceName = None,
     kv: KvType = KvCells.AUTO,
     ctx: Context = None,
     fusions_off: FusionsOff = "",
@@ -49,10 +50,11 @@ def peer(
     over the peer's. The distance of their answers is measured as well: the KL divergence of their next-token
     probabilities over a fixed text. llama.cpp needs the extra `peers` (llama-cpp-python). A peer that crashes on
     weights in its own layouts is measured without them, and the report says so; --peer-options repack=on makes that an
-    error.
+    error. With --device cuda both run on that GPU as a whole, and a peer built without GPU support is refused.
     """
     from minfer_models.bench.loading import EngineChoices, find_model
     from minfer_models.bench.peer.compare import PeerRequest, compare
+    from minfer_models.bench.peer.place import place_of
     from minfer_models.bench.peer.side import peer_named
     from minfer_models.bench.workload import workloads
     from minfer_models.cli.progress import progress
@@ -60,8 +62,11 @@ def peer(
     with usage_errors():
         tests = workloads([n_prompt], [n_gen], [depth], not keep_depth)
         program = peer_named(name)
-        request = PeerRequest(program, parse_options(peer_options, program.options), reference)
-        choices = EngineChoices(n_ctx=ctx, threads=threads, kv=kv.value, fusions_off=tuple(names(fusions_off)))
+        options = parse_options(peer_options, program.options)
+        choices = EngineChoices(
+            n_ctx=ctx, threads=threads, kv=kv.value, fusions_off=tuple(names(fusions_off)), device=device
+        )
+    request = PeerRequest(program, options, reference, place_of(device))
     path = find_model(model)
     with progress("minfer-bench") as shown:
         report = compare(path, request, tests, choices, rounds, shown)

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from minfer_kernels.cpu.runner.cores import default_threads
 from minfer_models.bench.child import ChildEndedError
 from minfer_models.bench.conditions import Conditions
 from minfer_models.bench.engine_side import EngineSide
 from minfer_models.bench.loading import EngineChoices, context_of, load_timed
 from minfer_models.bench.peer.cpu_time import pair_seconds
 from minfer_models.bench.peer.divergence import divergence
+from minfer_models.bench.peer.place import ON_CPU, PeerPlace
 from minfer_models.bench.peer.report import Answers, PeerCompared, PeerRecord, PeerReport, Quiet, Ratios
 from minfer_models.bench.peer.side import PeerChoices, PeerProgram, PeerSide, Watched
 from minfer_models.bench.peer.text import TEXT
@@ -36,11 +38,12 @@ CONTEXT_STEP = 256
 
 @dataclass(frozen=True, slots=True)
 class PeerRequest:
-    """What is asked for: the peer, its own options, and whether a float reference says who is nearer to it."""
+    """What is asked for: the peer, its own options, whether a float reference says who is nearer to it, its place."""
 
     program: PeerProgram
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     reference: bool = False
+    place: PeerPlace = ON_CPU
 
 
 def compare(
@@ -51,10 +54,10 @@ def compare(
     rounds: int,
     progress: Progress,
 ) -> PeerReport:
-    """Both engines on the file at `path`, on the same threads and with the same KV cells.
+    """Both engines on the file at `path`, on the same threads or GPU and with the same KV cells.
 
-    Raises BenchError when a test doesn't fit the context, when the peer can't be run or fails, and when the two
-    engines see different vocabularies.
+    Raises BenchError when a test doesn't fit the context, when the peer can't be run or fails, when the GPU doesn't run
+    all of our side, and when the two engines see different vocabularies.
     """
     most = context_of(path, choices)
     require_room(tests, most)
@@ -64,7 +67,9 @@ def compare(
     llm, loaded = load_timed(path, replace(choices, n_ctx=n_ctx), progress)
     with llm:
         settings = settings_of(llm)
-        wanted = PeerChoices(n_ctx, settings["threads"], settings["kv"], request.options)
+        _require_whole(llm, request.place)
+        n_threads = settings.get("threads") or choices.threads or default_threads()
+        wanted = PeerChoices(n_ctx, n_threads, settings["kv"], request.options, request.place.gpu)
         ids = _text_ids(llm)
         # what the peer answers is known before anything is timed, and so is whether it can
         peer, theirs, notes = _answering(request.program, path, wanted, ids, progress)
@@ -83,8 +88,17 @@ def compare(
         kl=answers.between,
         answers=answers,
         quiet=quiet,
-        notes=notes,
+        notes=(*request.place.notes, *notes),
     )
+
+
+def _require_whole(llm: LLM, place: PeerPlace) -> None:
+    """BenchError when layers are left to the CPU: the engines would split a model differently."""
+    if place.gpu is None:
+        return
+    where = {split.backend for split in llm.engine.executable(llm.engine.params(1)).splits}
+    if len(where) > 1:
+        raise BenchError(f"minfer runs this model on {' and '.join(sorted(where))}; engines are compared on whole GPUs")
 
 
 def _measured(

@@ -19,11 +19,16 @@ import numpy as np
 
 VERSION = "0.3.36"
 INSTALL = f'pip install "llama-cpp-python=={VERSION}"'
+GPU_INSTALL = f"for NVIDIA's: CMAKE_ARGS=-DGGML_CUDA=on {INSTALL} --no-binary llama-cpp-python"
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}
 """ggml_type of the cells by minfer's name."""
 
 FLASH = {"auto": -1, "off": 0, "on": 1}
 BUFFER = re.compile(r"(\S+) model buffer size = +([\d.]+) MiB")
+OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
+ALL_LAYERS = 9999
+ONE_DEVICE = 0
+"""LLAMA_SPLIT_MODE_NONE"""
 SEED = 0
 
 
@@ -33,6 +38,7 @@ class LlamaCpp:
     def __init__(self, lib: Any) -> None:
         self._lib = lib
         self._buffers: dict[str, float] = {}
+        self._offloaded: tuple[int, int] | None = None
         self._depth: list[int] = []
         self._log = lib.llama_log_callback(self._hear)
         lib.llama_log_set(self._log, None)
@@ -44,17 +50,35 @@ class LlamaCpp:
         return {"version": lib.__version__, "system": " ".join(lib.llama_print_system_info().decode().split())}
 
     def load(
-        self, model: str, n_ctx: int, threads: int, kv: str, flash: str = "auto", repack: bool = True, batch: int = 512
+        self,
+        model: str,
+        n_ctx: int,
+        threads: int,
+        kv: str,
+        flash: str = "auto",
+        repack: bool = True,
+        batch: int = 512,
+        gpu: int | None = None,
     ) -> dict[str, Any]:
-        """Load with one thread count for all; `repack`: the layouts that it makes of weights for this CPU."""
+        """Load with one thread count for all; `repack`: the layouts that it makes of weights for this CPU.
+
+        `gpu`: every layer on that GPU; None: none on any.
+        """
         if kv not in KV_TYPES:
             raise ValueError(f"KV cells of {kv!r}: llama.cpp is asked for {', '.join(KV_TYPES)}")
         lib, start = self._lib, perf_counter()
         wanted = lib.llama_model_default_params()
         wanted.n_gpu_layers, wanted.use_extra_bufts = 0, repack
+        if gpu is not None:
+            if not lib.llama_supports_gpu_offload():
+                raise ValueError(f"it is built without GPU support, and minfer runs on GPU {gpu}; {GPU_INSTALL}")
+            wanted.n_gpu_layers, wanted.main_gpu, wanted.split_mode = ALL_LAYERS, gpu, ONE_DEVICE
         self._model = lib.llama_model_load_from_file(model.encode(), wanted)
         if not self._model:
             raise ValueError(f"llama.cpp can't load {model}")
+        if gpu is not None and (self._offloaded is None or self._offloaded[0] < self._offloaded[1]):
+            many = "an unknown number of" if self._offloaded is None else "{} of {}".format(*self._offloaded)
+            raise ValueError(f"llama.cpp put {many} layers on GPU {gpu}, and the comparison is of whole GPUs")
         self._context = lib.llama_init_from_model(self._model, self._context_params(n_ctx, threads, kv, flash, batch))
         if not self._context:
             raise ValueError(f"llama.cpp refuses a context of {n_ctx} tokens with {kv} cells, flash attention {flash}")
@@ -62,7 +86,9 @@ class LlamaCpp:
         self._batch, self._threads = batch, threads
         self._n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model))
         buffers = ", ".join(f"{name} {size:.0f} MiB" for name, size in self._buffers.items())
-        settings = {"threads": threads, "kv": kv, "flash": flash, "n_batch": batch, "weights in": buffers or "unknown"}
+        device = "cpu" if gpu is None else f"gpu {gpu}"
+        settings = {"threads": threads, "kv": kv, "flash": flash, "n_batch": batch, "device": device}
+        settings["weights in"] = buffers or "unknown"
         return {"seconds": seconds, "settings": settings, "n_vocab": self._n_vocab}
 
     def run(self, phase: str, tokens: int, depth: int, refill: bool) -> dict[str, float]:
@@ -140,9 +166,11 @@ class LlamaCpp:
         lib.llama_batch_free(batch)
 
     def _hear(self, _level: int, text: bytes, _user: Any) -> None:
-        found = BUFFER.search(text.decode(errors="replace"))
-        if found:
+        line = text.decode(errors="replace")
+        if found := BUFFER.search(line):
             self._buffers[found[1]] = float(found[2])
+        if found := OFFLOADED.search(line):
+            self._offloaded = int(found[1]), int(found[2])
 
 
 def serve(engine: Any, requests: Any, reply: Callable[[dict[str, Any]], None]) -> None:

@@ -57,12 +57,13 @@ def peer_named(name: str) -> PeerProgram:
 
 @dataclass(frozen=True, slots=True)
 class PeerChoices:
-    """How the peer is set up. `options` are its own: None of them means its defaults."""
+    """How the peer is set up. `options` are its own, none of them its defaults. `gpu`: it runs everything there."""
 
     n_ctx: int
     threads: int
     kv: str
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    gpu: int | None = None
 
 
 class PeerSide:
@@ -142,4 +143,5 @@ class Watched:
 
 
 def _load_arguments(choices: PeerChoices) -> dict[str, Any]:
-    return {"n_ctx": choices.n_ctx, "threads": choices.threads, "kv": choices.kv, **choices.options}
+    place = {} if choices.gpu is None else {"gpu": choices.gpu}
+    return {"n_ctx": choices.n_ctx, "threads": choices.threads, "kv": choices.kv, **choices.options, **place}
