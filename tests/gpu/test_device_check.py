@@ -17,11 +17,11 @@ from minfer_ir.testing.op_matrix import Cell
 from minfer_ir.testing.variants import variants
 from minfer_kernels.gpu import launch
 from tools.device_checks import __main__ as command
-from tools.device_checks import models, op_matrix, schedule
+from tools.device_checks import goals, models, op_matrix, schedule
 from tools.device_checks.machine import Ceilings, Machine
 from tools.device_checks.part import PARTS, Given
 from tools.device_checks.prepare import TOY_SIZES, prepare
-from tools.device_checks.results import Report, Result, shown
+from tools.device_checks.results import Report, Result, shown, standing
 from tools.device_checks.schedule import Part, Run, parts, run_part
 from tools.device_checks.tiny import Recorded, TinyModel
 
@@ -30,7 +30,7 @@ DRY = Machine(dry=True)
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("device-check")
+    folder = tmp_path_factory.mktemp("device-check") / command.DRY_FOLDER
     said = list(prepare(folder, NumpyBackend, TOY_SIZES))
     assert "MB in all" in said[-1]
     Ceilings(1e9, 1e12, 2e9, 2e12).save(folder / "ceilings.json")
@@ -87,6 +87,31 @@ def test_results_are_whole_at_every_moment(tmp_path: Path) -> None:
     assert report.failed == [replace(first, status="FAILED")]
     assert Result.from_line(first.to_line()) == first
     assert "goal >= 78 %" in shown(first)
+    assert "after 0 s; under way." in report.summary.read_text()
+    report.close()
+    assert "after 0 s; complete." in report.summary.read_text()
+
+
+def test_every_goal_is_in_the_report_with_what_was_measured_of_it(tmp_path: Path) -> None:
+    report = Report(tmp_path, "Title")
+    decode, cells = goals.DECODE_OF_BANDWIDTH["Q8_0"], goals.PACKED_COST
+    for name, goal, measured in (("fast", decode, 0.819), ("slow", decode, 0.39), ("deep", cells, 1.365)):
+        status, aim, against = standing(goal, measured)
+        result = Result("bench", name, status, 1.0, "x", goal=aim, against=against)
+        assert Result.from_line(result.to_line()) == result
+        report.add(result)
+    assert [r.status for r in report.results] == ["ok", "short", "short"]
+    rows = [
+        line for line in report.summary.read_text().splitlines() if line.startswith(("|  |", "| ok |", "| short |"))
+    ]
+    about = f"{decode.name}: >= 78 % of datasheet bandwidth"
+    assert f"| ok | {about} | 81.9 % | 1.050 | bench: fast |" in rows
+    assert f"| short | {about} | 39 % | 0.500 | bench: slow |" in rows
+    assert f"| short | {cells.name}: <= 1.3 x the time over f16 cells | 1.36 | 1.050 | bench: deep |" in rows
+    unmeasured = [row for row in rows if "not measured" in row]
+    assert len(unmeasured) == len(goals.GOALS) - 2
+    assert standing(decode, 0.99, dry=True)[0] == "info"
+    assert standing(decode, None) == ("info", decode.text, None)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +121,15 @@ def test_results_are_whole_at_every_moment(tmp_path: Path) -> None:
         ("attention", (), {"decode over 5 f16 cells", "prompt of 20 over q8_0 cells"}),
         ("matmul", (), {"1 rows, Q4_K", "17 rows, F16"}),
         ("warm", ("Q8_0",), set[str]()),
+        ("warm-invariance", ("Q8_0",), set[str]()),
+        (
+            "invariance",
+            ("Q8_0",),
+            {
+                "attention, 1 rows behind 70 cells, parts of 128 over the best size",
+                "decode step of 2 rows at depth 3, invariant mode over the default",
+            },
+        ),
         (
             "bench",
             ("Q4_K_M",),
@@ -120,11 +154,53 @@ def test_parts_plan_fill_and_report_everything(
 
 @pytest.mark.full
 def test_the_whole_of_it_runs_in_the_interpreter(data: Path, tmp_path: Path) -> None:
-    words = ["--dry", "--data", str(data), "--out", str(tmp_path), "--limit", "3600"]
-    dry = subprocess.run([sys.executable, "-m", "tools.device_checks", *words], cwd=command.ROOT, check=False)
+    dry = subprocess.run(dry_run(data, tmp_path, "--limit", "3600"), cwd=command.ROOT, check=False)
     summary = (tmp_path / "summary.md").read_text()
     assert dry.returncode == 0, summary
+    assert "; complete." in summary
     assert "prefill 17, f16 cells" in summary
+    assert "left out: out of time" not in summary
+    table = summary.partition("## Goals")[2].partition("## ")[0]
+    assert all(f"| info | {goal.name}: " in table for goal in goals.GOALS), table
+
+
+def dry_run(data: Path, out: Path, *words: str) -> list[str]:
+    given = ["--dry", "--data", str(data.parent), "--out", str(out), *words]
+    return [sys.executable, "-m", "tools.device_checks", *given]
+
+
+def test_a_step_of_it_runs_in_the_interpreter(data: Path, tmp_path: Path) -> None:
+    """By way of the command line, in processes of their own: what needs no launch."""
+    done = subprocess.run(
+        dry_run(data, tmp_path, "--only", "memcheck"), cwd=command.ROOT, capture_output=True, text=True, check=False
+    )
+    summary = (tmp_path / "summary.md").read_text()
+    assert done.returncode == 0, summary
+    assert "- memcheck: part 2 of 2, at most" in done.stdout
+    assert "; complete." in summary
+    found = [Result.from_line(unstamped(line)) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    parts_of = {part: [r.name for r in found if r.part == part] for part in ("environment", "memcheck")}
+    assert parts_of["environment"][-1] == parts_of["memcheck"][-1] == "the whole part"
+    assert Ceilings.load(tmp_path / "ceilings.json").bandwidth > 0
+
+
+def unstamped(line: str) -> str:
+    return json.dumps({name: value for name, value in json.loads(line).items() if name != "at_s"})
+
+
+def test_a_run_that_is_ended_leaves_what_it_has(data: Path, tmp_path: Path) -> None:
+    run = subprocess.Popen(
+        dry_run(data, tmp_path, "--only", "bench Q8_0"), cwd=command.ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert run.stdout is not None
+    said = [next(line for line in run.stdout if line.startswith("- bench Q8_0"))]
+    run.terminate()
+    assert run.wait(timeout=300) == 130
+    run.stdout.close()
+    assert said
+    summary = (tmp_path / "summary.md").read_text()
+    assert "; INTERRUPTED." in summary
+    assert "copy bandwidth" in summary
 
 
 def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *scripts: str) -> tuple[Run, Part]:
@@ -146,10 +222,11 @@ def test_what_a_part_said_before_it_broke_is_kept(monkeypatch: pytest.MonkeyPatc
 def test_a_part_that_hangs_is_ended_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     line = Result("part", "first", "ok").to_line()
     hangs = f"print({line!r}, flush=True); import threading; threading.Event().wait()"
-    run, part = scripted(monkeypatch, tmp_path, hangs)
-    found = list(run_part(run, part, 3))
-    assert [r.name for r in found] == ["first", hangs, "the whole part"]
+    run, part = scripted(monkeypatch, tmp_path, hangs, f"print({line!r})")
+    found = list(run_part(run, replace(part, at_once=1), 3))
+    assert [r.name for r in found] == ["first", hangs, f"print({line!r})", "the whole part"]
     assert found[1].detail == "ended after 3 s"
+    assert found[2].detail == "left out: out of time"
 
 
 def test_parts_left_without_time_say_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from minfer_ir.formats import CELL_FORMATS
 from minfer_ir.runtime.executable import Executable
 from tools.device_checks import goals
 from tools.device_checks.machine import Ceilings, Machine
-from tools.device_checks.results import Result, Status, say
+from tools.device_checks.results import Result, say, standing
 from tools.device_checks.shape import RandomWeights, Shape
 from tools.device_checks.step import Steps, batch_inputs, prompt_inputs, run_all
 
@@ -108,9 +108,9 @@ class Bench:
         rate = (self._weight_bytes(steps) + self._cell_bytes(steps.kv, depth + 1)) / seconds
         shares = self.ceilings.of_bytes(rate)
         goal = goals.DECODE_OF_BANDWIDTH.get(self.mix) if depth == 0 and steps.kv == "f16" else None
-        status, aim = _against(shares.get("datasheet bandwidth"), goal)
+        status, aim, against = standing(goal, shares.get("datasheet bandwidth"), self.machine.dry)
         detail = f"{around:.4g} tok/s with inputs and logits copied, {rate / 1e9:.4g} GB/s"
-        yield Result(self.part, name, status, 1 / seconds, "tok/s", shares, aim, detail)
+        yield Result(self.part, name, status, 1 / seconds, "tok/s", shares, aim, detail, against)
         if depth == 0 and steps.kv == "f16":
             yield self._launches(executable)
 
@@ -119,9 +119,8 @@ class Bench:
         tagged = {node.id for node in executable.graph if node.block == 0}
         count = sum(len(program.listing(tagged)) for program in executable.programs)
         uniform = len(set(self.types.values())) == 1
-        good = count <= goals.LAUNCHES_PER_BLOCK or not uniform
-        aim = f"<= {goals.LAUNCHES_PER_BLOCK}" if uniform else ""
-        return Result(self.part, "launches per layer, decode", "ok" if good else "short", count, goal=aim)
+        status, aim, against = standing(goals.LAUNCHES_PER_BLOCK if uniform else None, count, self.machine.dry)
+        return Result(self.part, "launches per layer, decode", status, count, goal=aim, against=against)
 
     def _prefill(self, steps: Steps, n: int) -> Iterator[Result]:
         chunk = min(n, self.shape.chunk)
@@ -131,9 +130,12 @@ class Bench:
             seconds += self.machine.seconds(lambda: run_all(executable), runs=3, rounds=3, warm=4)
         shares = self.ceilings.of_work(self._work(n) / seconds)
         goal = goals.PREFILL_OF_DENSE if n == max(self.shape.prompts) else None
-        status, aim = _against(shares.get("dense f16 rate"), goal)
-        detail = f"{self._work(n) / seconds / 1e12:.4g} TFLOP/s, chunks of {chunk}"
-        yield Result(self.part, f"prefill {n}, {steps.kv} cells", status, n / seconds, "tok/s", shares, aim, detail)
+        status, aim, against = standing(goal, shares.get("dense f16 rate"), self.machine.dry)
+        detail, name = (
+            f"{self._work(n) / seconds / 1e12:.4g} TFLOP/s, chunks of {chunk}",
+            f"prefill {n}, {steps.kv} cells",
+        )
+        yield Result(self.part, name, status, n / seconds, "tok/s", shares, aim, detail, against)
 
     def _batch(self, steps: Steps, n: int) -> Iterator[Result]:
         depth, executable = self.shape.batch_depth, steps.step(n, n, "span")
@@ -148,10 +150,10 @@ class Bench:
             plain, packed = self._decoded.get(("f16", depth)), self._decoded.get((PACKED, depth))
             if plain is None or packed is None:
                 continue
-            ratio, most = packed / plain, 1.0 if depth == deep else goals.PACKED_COST
-            status: Status = "ok" if ratio <= most or self.machine.dry else "short"
+            ratio, goal = packed / plain, goals.PACKED_GAIN if depth == deep else goals.PACKED_COST
+            status, aim, against = standing(goal, ratio, self.machine.dry)
             name = f"decode at depth {depth}, time over {PACKED} cells to that over f16"
-            say(Result(self.part, name, status, ratio, "x", goal=f"<= {most}"))
+            say(Result(self.part, name, status, ratio, "x", goal=aim, against=against))
 
     def _weight_bytes(self, steps: Steps) -> int:
         """Of the weights that a step reads: all but the table of embeddings."""
@@ -168,10 +170,3 @@ class Bench:
         c = self.shape.config
         layer = c.width * (2 * c.q_width + 2 * c.kv_width + 3 * c.ffn_width)
         return 2.0 * (n * c.n_blocks * layer + c.n_vocab * c.width) + 2.0 * n * n * c.q_width * c.n_blocks
-
-
-def _against(share: float | None, goal: float | None) -> tuple[Status, str]:
-    """How a share stands to its goal; nothing to say where either is missing."""
-    if goal is None or share is None:
-        return "info", "" if goal is None else f">= {100 * goal:.0f} %"
-    return ("ok" if share >= goal else "short"), f">= {100 * goal:.0f} %"

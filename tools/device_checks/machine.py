@@ -11,14 +11,13 @@ from pathlib import Path
 
 import torch
 
-# dense float16 rate and memory bandwidth: NVIDIA's data sheets
-DATASHEETS = {"H200": (989e12, 4.8e12), "H100 80GB HBM3": (989e12, 3.35e12), "A100-SXM4-80GB": (312e12, 2.039e12)}
+from minfer_kernels.gpu.datasheets import datasheet_of
 
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
     """Measured: `copy` bytes per second, read and written ones; `matrix` float16 operations per second. From the data
-    sheet, 0 where there is none: `bandwidth`, `dense`."""
+    sheet, 0 where there is none: `bandwidth`, `dense`; in a dry run what was measured stands in for it."""
 
     copy: float
     matrix: float
@@ -104,10 +103,10 @@ class Machine:
         copy = 2 * n_bytes / self.seconds(lambda: target.copy_(source))
         a, b = (torch.randn(side, side, device=self.device, dtype=torch.float16) for _ in range(2))
         matrix = 2 * side**3 / self.seconds(lambda: a @ b)
-        dense, bandwidth = self.datasheet()
+        dense, bandwidth = (matrix, copy) if self.dry else self.datasheet()
         return Ceilings(copy, matrix, bandwidth, dense)
 
     def datasheet(self) -> tuple[float, float]:
         """(dense float16 operations, bytes) per second, 0 for a device that isn't listed."""
-        name = "" if self.dry else torch.cuda.get_device_name(0)
-        return next((sheet for known, sheet in DATASHEETS.items() if known in name), (0.0, 0.0))
+        sheet = datasheet_of(torch.cuda.get_device_name(0))
+        return (0.0, 0.0) if sheet is None else (sheet.dense_f16, sheet.bandwidth)

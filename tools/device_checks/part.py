@@ -6,12 +6,14 @@ Whoever starts it sets TRITON_INTERPRET for a dry run: kernels are interpreted o
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 
-from tools.device_checks import environment, memory, models, op_matrix, peers
+from tools.device_checks import environment, invariance, memory, models, op_matrix, peers
 from tools.device_checks.bench import Bench, load_types
 from tools.device_checks.machine import Ceilings, Machine
 from tools.device_checks.shape import QWEN_7B, TOY, Shape
@@ -41,12 +43,24 @@ class Given:
         """What the first part measured."""
         return Ceilings.load(self.ceilings_at)
 
-    def bench(self, n_blocks: int | None = None) -> Bench:
-        """The bench of one weight type."""
+    @property
+    def few_blocks(self) -> Shape:
+        """The same model with the layers that have all of its kernels."""
+        return self.shape if self.machine.dry else self.shape.with_blocks(WARM_BLOCKS)
+
+    @property
+    def types(self) -> Mapping[str, str]:
+        """The matrices' types in the mix that the part is about."""
         (mix,) = self.of
-        types, ceilings = load_types(self.data, self.shape, mix), self.ceilings
-        shape = self.shape if n_blocks is None or self.machine.dry else self.shape.with_blocks(n_blocks)
-        return Bench(self.machine, shape, mix, types, ceilings, self.seconds)
+        return load_types(self.data, self.shape, mix)
+
+    def bench(self) -> Bench:
+        """The bench of one weight type."""
+        return Bench(self.machine, self.shape, self.of[0], self.types, self.ceilings, self.seconds)
+
+    def warm(self) -> None:
+        """Compile what it measures; nothing is known of the device yet, and nothing timed."""
+        Bench(self.machine, self.few_blocks, self.of[0], self.types, Ceilings(1.0, 1.0), self.seconds).warm()
 
 
 PARTS: Mapping[str, Callable[[Given], None]] = {
@@ -56,7 +70,9 @@ PARTS: Mapping[str, Callable[[Given], None]] = {
     "capture": lambda given: models.run_capture(given.machine, Recorded(given.data)),
     "memcheck": lambda given: memory.run(given.machine),
     "exercise": lambda given: memory.exercise(given.machine),
-    "warm": lambda given: given.bench(WARM_BLOCKS).warm(),
+    "warm": lambda given: given.warm(),
+    "warm-invariance": lambda given: invariance.warm(given.machine, given.few_blocks, given.types),
+    "invariance": lambda given: invariance.run(given.machine, given.shape, given.types, given.seconds),
     "bench": lambda given: given.bench().run(),
     "attention": lambda given: peers.run_attention(given.machine, given.shape, given.ceilings),
     "matmul": lambda given: peers.run_matmul(given.machine, given.shape, given.ceilings),
@@ -72,8 +88,18 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--data", type=Path, default=Path())
     parser.add_argument("--ceilings", type=Path, default=Path("ceilings.json"))
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--tied", action="store_true", help="end when the standard input does")
     said = parser.parse_args(arguments)
+    if said.tied:
+        Thread(target=_end_with_input, daemon=True).start()
     PARTS[said.name](Given(tuple(said.of), Machine(said.dry), said.data, said.ceilings, said.seconds))
+
+
+def _end_with_input() -> None:
+    """Whoever started this holds the other end: a run that is killed leaves nobody on the device."""
+    while os.read(0, 64):  # not by way of sys.stdin, whose lock would be held when the interpreter ends
+        pass
+    os._exit(1)
 
 
 if __name__ == "__main__":

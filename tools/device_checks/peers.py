@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from minfer_ir.builder import GraphBuilder
 from minfer_ir.formats import CELL_FORMATS
-from minfer_ir.graph import Graph, Node
-from minfer_ir.opspec import Array
-from minfer_ir.params import GraphParams
-from minfer_ir.runtime.executable import Executable
 from minfer_models.arch.config import ModelConfig
-from tools.device_checks import goals
+from tools.device_checks.goals import ATTENTION_OF_SDPA, Goal
 from tools.device_checks.machine import Ceilings, Machine
-from tools.device_checks.results import Result, Status, say
-from tools.device_checks.shape import RandomWeights, Shape
-from tools.device_checks.step import Steps, run_all
+from tools.device_checks.results import Result, say, standing
+from tools.device_checks.shape import Shape
+from tools.device_checks.single import product, prompt_attention
 
 TYPES = ("F16", "Q8_0", "Q4_0", "Q4_K")
 
@@ -48,16 +42,16 @@ def run_attention(machine: Machine, shape: Shape, ceilings: Ceilings) -> None:
     for depth in sizes.depths:
         torch_seconds = machine.seconds(_sdpa(machine, c, 1, depth, sizes.copies)) / sizes.copies
         for kv in ("f16", "q8_0"):
-            ours = machine.seconds(_attention(machine, c, 1, depth, sizes.copies, kv)) / sizes.copies
+            ours = machine.seconds(prompt_attention(machine, c, 1, depth, sizes.copies, kv)) / sizes.copies
             row = CELL_FORMATS[kv].row_bytes(c.kv_width) if kv in CELL_FORMATS else 2 * c.kv_width
             shares = ceilings.of_bytes(2 * depth * row / ours) | {"SDPA's speed": torch_seconds / ours}
-            goal = goals.ATTENTION_OF_SDPA if kv == "f16" else None
+            goal = ATTENTION_OF_SDPA if kv == "f16" else None
             name = f"decode over {depth} {kv} cells"
             say(_beside(machine, "attention", name, ours, torch_seconds, shares, goal))
     n = sizes.prompt
     torch_seconds = machine.seconds(_sdpa(machine, c, n, n, 1), runs=5)
     for kv in ("f16", "q8_0"):
-        ours = machine.seconds(_attention(machine, c, n, n, 1, kv), runs=5)
+        ours = machine.seconds(prompt_attention(machine, c, n, n, 1, kv), runs=5)
         shares = ceilings.of_work(2.0 * n * n * c.q_width / ours) | {"SDPA's speed": torch_seconds / ours}
         say(_beside(machine, "attention", f"prompt of {n} over {kv} cells", ours, torch_seconds, shares, None))
 
@@ -68,7 +62,7 @@ def run_matmul(machine: Machine, shape: Shape, ceilings: Ceilings) -> None:
     for rows in sizes.rows:
         torch_seconds = machine.seconds(_dense(machine, c, rows, sizes.copies)) / sizes.copies
         for type_name in TYPES:
-            work, nbytes = _product(machine, c, rows, sizes.copies, type_name)
+            work, nbytes = product(machine, c, rows, sizes.copies, type_name)
             ours = machine.seconds(work) / sizes.copies
             limits = ceilings.of_bytes(nbytes / ours) if rows <= 16 else ceilings.of_work(_flops(c, rows) / ours)
             shares = limits | {"torch's f16 speed": torch_seconds / ours}
@@ -80,13 +74,10 @@ def _flops(c: ModelConfig, rows: int) -> float:
 
 
 def _beside(
-    machine: Machine, part: str, name: str, ours: float, theirs: float, shares: dict[str, float], goal: float | None
+    machine: Machine, part: str, name: str, ours: float, theirs: float, shares: dict[str, float], goal: Goal | None
 ) -> Result:
-    status: Status = "info"
-    if goal is not None and not machine.dry:
-        status = "ok" if theirs / ours >= goal else "short"
-    aim = "" if goal is None else f">= {100 * goal:.0f} % of SDPA"
-    return Result(part, name, status, ours * 1e6, "us", shares, aim, f"torch {theirs * 1e6:.4g} us")
+    status, aim, against = standing(goal, theirs / ours, machine.dry)
+    return Result(part, name, status, ours * 1e6, "us", shares, aim, f"torch {theirs * 1e6:.4g} us", against)
 
 
 def _captured(machine: Machine, work: Callable[[], object]) -> Callable[[], object]:
@@ -123,57 +114,3 @@ def _dense(machine: Machine, c: ModelConfig, rows: int, copies: int) -> Callable
             torch.matmul(x, w.T)
 
     return _captured(machine, work)
-
-
-def _attention(machine: Machine, c: ModelConfig, rows: int, depth: int, copies: int, kv: str) -> Callable[[], object]:
-    """`copies` attention nodes over regions of their own, rows at the last of `depth` positions."""
-
-    def graph_of(params: GraphParams) -> Graph:
-        b = GraphBuilder()
-        b.input(key="n_rows", shape=(2,), dtype="i32")
-        q = b.input(key="q", shape=(params.rows, c.n_heads, c.head_dim), dtype="f32", rows="token")
-        positions = b.input(key="positions", shape=(params.rows,), dtype="i32", rows="token", limit=params.n_ctx)
-        window = b.input(key="window", shape=(1,), dtype="i32", limit=params.n_cells)
-        for i in range(copies):
-            k, v = (b.kv(key=f"{x}.{i}", cells=params.n_cells, width=c.kv_width, dtype=kv) for x in "kv")
-            b.output(b.attention(q, k, v, positions, window, n_kv_heads=c.n_kv_heads, scale=c.head_dim**-0.5))
-        return b.build()
-
-    inputs: dict[str, Array] = {
-        "n_rows": np.array([rows, 0], np.int32),
-        "q": np.random.default_rng(0).standard_normal((rows, c.n_heads, c.head_dim), np.float32),
-        "positions": np.arange(depth - rows, depth, dtype=np.int32),
-        "window": np.zeros(1, np.int32),
-    }
-    executable = Steps(RandomWeights(machine.device), graph_of, depth, depth, kv).step(rows, 1)
-    return _filled(executable, inputs)
-
-
-def _product(
-    machine: Machine, c: ModelConfig, rows: int, copies: int, type_name: str
-) -> tuple[Callable[[], object], int]:
-    """`copies` products of the same rows with weights of their own, and the bytes of one of the weights."""
-
-    def graph_of(params: GraphParams) -> Graph:
-        b = GraphBuilder()
-        b.input(key="n_rows", shape=(2,), dtype="i32")
-        x = b.input(key="x", shape=(params.rows, c.width), dtype="f32", rows="token")
-        for w in _weights(b, copies, (c.ffn_width, c.width), type_name):
-            b.output(b.matmul(x, w))
-        return b.build()
-
-    backend = RandomWeights(machine.device)
-    executable = Steps(backend, graph_of, 64, 64, "f16").step(rows, 1)
-    x = np.random.default_rng(0).standard_normal((rows, c.width), np.float32)
-    work = _filled(executable, {"n_rows": np.array([rows, 0], np.int32), "x": x})
-    return work, sum(w.nbytes for w in backend.held) // copies
-
-
-def _weights(b: GraphBuilder, copies: int, shape: Sequence[int], type_name: str) -> Iterator[Node]:
-    for i in range(copies):
-        yield b.weight(key=f"w.{i}", shape=shape, dtype=type_name)
-
-
-def _filled(executable: Executable, inputs: dict[str, Array]) -> Callable[[], object]:
-    executable.run(inputs)
-    return lambda: run_all(executable)

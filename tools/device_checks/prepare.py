@@ -50,7 +50,7 @@ class Sizes:
 
 
 REAL_SIZES = Sizes()
-TOY_SIZES = Sizes(64, 64, 4, 1, 5, 5, {"llama": "Q8_0"})
+TOY_SIZES = Sizes(64, 64, 4, 1, 5, 2, {"llama": "Q8_0"})
 """For the interpreter."""
 
 

@@ -8,7 +8,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -22,33 +23,42 @@ SHARDS = 8
 """Processes that the op matrix is spread over: nearly all of its time is the compiler's, on one core each."""
 MARGIN_S = 4.0
 """A part is told to end by itself so long before it is ended."""
+SILENCE_S = 15.0
+"""After so long without a result a line says what runs."""
+DRY_LIMIT_S = 600.0
+"""Of a part in the interpreter, on one core."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Commands that run at once, and the seconds after which those that still run are ended."""
+    """Commands, so many of them at once, and the seconds after which those that still run are ended."""
 
     name: str
     commands: tuple[tuple[str, ...], ...]
     limit_s: float
+    at_once: int = 64
 
 
 def parts(dry: bool) -> list[Part]:
-    """In the order of how much one wants to know it; the limits add up to less than eight minutes."""
-    mixes = MIXES[:1] if dry else MIXES
+    """In the order of how much one wants to know it; on a device the limits add up to less than eight minutes."""
+    mixes = MIXES[:2] if dry else MIXES
     shards = 1 if dry else SHARDS
     matrix = tuple(("op-matrix", str(i), str(shards)) for i in range(shards))
     tiny = tuple(("models", architecture) for architecture in (ARCHITECTURES[:1] if dry else ARCHITECTURES))
-    warm = tuple(("warm", mix) for mix in mixes)
-    return [
-        Part("environment", (("environment",),), 30),
-        Part("op matrix and compiling", (*warm, *matrix), 110),
-        Part("models and capture", (*tiny, ("capture",)), 60),
-        Part("attention", (("attention",),), 35),
-        *(Part(f"bench {mix}", (("bench", mix),), 42) for mix in mixes),
-        Part("matmul", (("matmul",),), 30),
-        Part("memcheck", (("memcheck",),), 40),
+    warm = (*(("warm", mix) for mix in (mixes[:1] if dry else mixes)), ("warm-invariance", MIXES[0]))
+    bench = {mix: Part(f"bench {mix}", (("bench", mix),), 40) for mix in mixes}
+    found = [
+        Part("environment", (("environment",),), 25),
+        Part("op matrix and compiling", (*matrix, *warm), 110),
+        Part("models and capture", (*tiny, ("capture",)), 50),
+        *(bench.pop(mix) for mix in MIXES[:2]),
+        Part("attention", (("attention",),), 30),
+        Part("invariance", (("invariance", MIXES[0]),), 40),
+        *bench.values(),
+        Part("matmul", (("matmul",),), 25),
+        Part("memcheck", (("memcheck",),), 30),
     ]
+    return [replace(part, at_once=1, limit_s=DRY_LIMIT_S) for part in found] if dry else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +80,22 @@ class Run:
     def command(self, words: Sequence[str], seconds: float) -> list[str]:
         """One part's process."""
         command = [sys.executable, "-m", "tools.device_checks.part", *words, "--data", str(self.data)]
-        command += ["--ceilings", str(self.out / "ceilings.json"), "--seconds", f"{seconds:.0f}"]
+        command += ["--ceilings", str(self.out / "ceilings.json"), "--seconds", f"{seconds:.0f}", "--tied"]
         return [*command, "--dry"] if self.dry else command
 
 
 def run_all(run: Run, report: Report) -> None:
     """Every part in order, as long as there is time; the report has everything at every moment."""
     end = time.monotonic() + run.limit_s
-    for part in parts(run.dry):
-        if run.only not in part.name and part.name != "environment":
-            continue
+    chosen = [part for part in parts(run.dry) if run.only in part.name or part.name == "environment"]
+    for number, part in enumerate(chosen, 1):
         left = end - time.monotonic()
         if left < MARGIN_S:
             report.add(Result(part.name, "all of it", "info", detail="left out: out of time"))
             continue
-        for result in run_part(run, part, left if run.dry else min(part.limit_s, left)):
+        limit_s = min(part.limit_s, left)
+        print(f"- {part.name}: part {number} of {len(chosen)}, at most {limit_s:.0f} s", flush=True)
+        for result in run_part(run, part, limit_s):
             report.add(result)
 
 
@@ -93,37 +104,66 @@ def run_part(run: Run, part: Part, limit_s: float) -> Iterator[Result]:
     start = time.monotonic()
     heard: SimpleQueue[Result] = SimpleQueue()
     with tempfile.TemporaryDirectory() as folder:
-        started = [_Child(run, words, Path(folder) / f"{i}", limit_s) for i, words in enumerate(part.commands)]
-        readers = [Thread(target=child.read, args=(heard,), daemon=True) for child in started]
-        for reader in readers:
-            reader.start()
-        while any(reader.is_alive() for reader in readers) and time.monotonic() - start < limit_s:
-            try:
-                yield heard.get(timeout=0.2)
-            except Empty:
-                continue
-        ended = [child.end() for child in started]
-        for reader in readers:
-            reader.join(timeout=5)
+        children: list[_Child] = []
+        try:
+            for number, words in enumerate(part.commands):
+                yield from _room(children, part.at_once, heard, start, limit_s)
+                if left := max(limit_s - (time.monotonic() - start), 0.0):
+                    children.append(_Child(run, words, Path(folder) / f"{number}", left, heard))
+            yield from _room(children, 1, heard, start, limit_s)
+        finally:
+            ended = [child.end() for child in children]
         while not heard.empty():
             yield heard.get()
-        for child, cut in zip(started, ended, strict=True):
+        for child, cut in zip(children, ended, strict=True):
             yield from child.verdict(part.name, cut, limit_s)
+        for words in part.commands[len(children) :]:
+            yield Result(part.name, " ".join(words), "info", detail="left out: out of time")
     yield Result(part.name, "the whole part", "info", time.monotonic() - start, "s")
 
 
-class _Child:
-    """One process of a part."""
+def _room(
+    children: Sequence[_Child], at_once: int, heard: SimpleQueue[Result], start: float, limit_s: float
+) -> Iterator[Result]:
+    """Pass results on until fewer than `at_once` run or the time is over; says now and then that it is alive."""
+    spoke = time.monotonic()
+    while sum(child.runs for child in children) >= at_once and time.monotonic() - start < limit_s:
+        with suppress(Empty):
+            yield heard.get(timeout=0.2)
+            spoke = time.monotonic()
+        if time.monotonic() - spoke > SILENCE_S:
+            running = ", ".join(child.name for child in children if child.runs)
+            print(f"  {time.monotonic() - start:.0f} s: {running}", flush=True)
+            spoke = time.monotonic()
 
-    def __init__(self, run: Run, words: Sequence[str], errors: Path, limit_s: float) -> None:
+
+class _Child:
+    """One process of a part, and the thread that passes on what it says."""
+
+    def __init__(
+        self, run: Run, words: Sequence[str], errors: Path, limit_s: float, heard: SimpleQueue[Result]
+    ) -> None:
         self.name, self._errors = " ".join(words), errors
         command = run.command(words, max(limit_s - MARGIN_S, 1.0))
         with errors.open("wb") as file:
             self._process = subprocess.Popen(
-                command, cwd=ROOT, env=run.environment(), stdout=subprocess.PIPE, stderr=file, text=True
+                command,
+                cwd=ROOT,
+                env=run.environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                text=True,
             )
+        self._reader = Thread(target=self._read, args=(heard,), daemon=True)
+        self._reader.start()
 
-    def read(self, heard: SimpleQueue[Result]) -> None:
+    @property
+    def runs(self) -> bool:
+        """Whether there may be more to hear of it."""
+        return self._reader.is_alive()
+
+    def _read(self, heard: SimpleQueue[Result]) -> None:
         """Pass its results on until it ends; lines that are none are somebody's chatter."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -133,7 +173,8 @@ class _Child:
                 continue
 
     def end(self) -> bool:
-        """End it if it still runs; whether it did."""
+        """End it, and whoever it has started, if it still runs; whether it did."""
+        assert self._process.stdin is not None
         try:
             self._process.wait(timeout=0.5)
             return False
@@ -141,6 +182,9 @@ class _Child:
             self._process.kill()
             self._process.wait()
             return True
+        finally:
+            self._process.stdin.close()
+            self._reader.join(timeout=5)
 
     def verdict(self, part: str, cut: bool, limit_s: float) -> Iterator[Result]:
         """What there is to say of its end."""
