@@ -203,7 +203,7 @@ def test_on_another_device_the_peer_hears_of_it_and_the_report_says_so(
     monkeypatch.setattr(peer_place, "beside", lambda ours: PeerPlace(3, (f"{ours.backend} for a GPU",)))
     arguments = ("peer", tiny, "--peer", "fake", "-p", 4, "-n", 0, "-r", 1, "--device", "torch:cpu")
     report = valid(bench(*arguments, "-o", "json").stdout)
-    assert report["settings"]["devices"] == "torch on cpu"
+    assert report["settings"]["devices"].startswith("torch,cpu on ")
     assert report["peer"]["settings"]["gpu"] == 3
     assert report["notes"] == ["torch for a GPU"]
 

@@ -84,9 +84,11 @@ def test_a_backend_can_be_set_to_read_floats(half_backend: GpuBackend, fmt: str)
 
 
 @pytest.mark.parametrize("fmt", QUANTIZED)
-@pytest.mark.parametrize(("rows", "n"), [(17, 3), (40, 67)])
-def test_more_rows_of_blocks_go_through_integer_tiles(integer_backend: GpuBackend, fmt: str, rows: int, n: int) -> None:
-    variant = product(integer_backend, "matmul_add", fmt, rows, n, 512, ragged=True)
+@pytest.mark.parametrize(("op", "rows", "n"), [("matmul", 17, 3), ("matmul_add", 40, 67)])
+def test_more_rows_of_blocks_go_through_integer_tiles(
+    integer_backend: GpuBackend, fmt: str, op: str, rows: int, n: int
+) -> None:
+    variant = product(integer_backend, op, fmt, rows, n, 512, ragged=True)
     assert variant.operands[0].dtype.name in ("Q8A32", "Q8A256")
     cell = run_variant(integer_backend, variant)
     assert cell.verdict == "PASS", str(cell)
