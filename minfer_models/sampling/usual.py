@@ -23,6 +23,7 @@ from minfer_models.sampling.weights import Logits, scale_of
 _USUAL = {"constraint", "logit_bias", "penalties", "dry", "top_k", "top_p", "min_p", "temperature", "draw", "greedy"}
 
 _ALL = 1 << 62
+"""More tokens than there are, as an int64."""
 
 
 class Usual:
@@ -83,7 +84,7 @@ def usual(
         scale=1.0 if greedy else scale_of(p.temperature),
         seed=seed,
         biases=(np.empty(0, np.int64), np.empty(0, np.float32)) if bias is None else (bias.ids, bias.biases),
-        last=last if last >= 0 else _ALL,
+        last=min(last, _ALL) if last >= 0 else _ALL,
         repeat=repeat,
         presence=presence,
         frequency=frequency,

@@ -119,7 +119,7 @@ EDITED = st.builds(
     temperature=st.sampled_from([0, 0.8]),
     top_k=st.sampled_from([0, 1, 40]),
     repeat_penalty=st.sampled_from([1, 0.7, 1.3]),
-    repeat_last_n=st.sampled_from([-1, 0, 3, 64]),
+    repeat_last_n=st.sampled_from([-1, 0, 3, 64, 10**30]),
     presence_penalty=st.sampled_from([0, 0.75, -2]),
     frequency_penalty=st.sampled_from([0, 0.3, -1.1]),
     logit_bias=st.dictionaries(st.integers(0, 29), st.sampled_from([-math.inf, -3.0, 0.1, 4.0]), max_size=3),

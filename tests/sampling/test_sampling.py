@@ -344,3 +344,14 @@ def test_a_steps_numbers_are_the_first_of_its_own_generator(seed: int, step: int
     steps = [*range(step, step + 70), step, step + 1000, step + 999]
     expected = [np.random.Generator(np.random.Philox(key=seed, counter=s)).random(2).tolist() for s in steps]
     assert [[uniforms.draw(s), uniforms.coin(s)] for s in steps] == expected
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("top_k", [0, 3])
+def test_a_sigma_beyond_float32_keeps_all(top_k: int) -> None:
+    settings = {**OFF, "top_k": top_k}
+    logits = row(3, 1, -2, 0)
+    ids, probabilities = Sampler(SamplingParams(**settings, top_n_sigma=1e300), 4).distribution(logits)
+    expected = Sampler(SamplingParams(**settings), 4).distribution(logits)
+    assert ids.tolist() == expected[0].tolist()
+    assert probabilities == pytest.approx(expected[1], rel=1e-6)
