@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -16,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from minfer_models.cli.entry import INTERRUPTED
+from minfer_models.cli.entry import INTERRUPTED, discard_output
 from minfer_models.cli.groups import option, with_parameters
 from minfer_models.plain_text import plain, printable, shortened
 
@@ -60,7 +58,7 @@ def reported(program: str) -> Callable[[Callable[..., None]], Callable[..., None
             except KeyboardInterrupt:
                 raise typer.Exit(INTERRUPTED) from None
             except BrokenPipeError:
-                _discard_output()
+                discard_output()
                 raise typer.Exit(1) from None
             except Exception as error:
                 if traceback or isinstance(error, TYPERS_OWN):
@@ -119,8 +117,3 @@ def _warnings_shown(program: str) -> Iterator[None]:
     finally:
         for name in LOGGERS:
             logging.getLogger(name).removeHandler(handler)
-
-
-def _discard_output() -> None:
-    """Whoever read stdout has gone; what is still buffered must not raise once more at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -35,6 +35,10 @@ def start(find: Callable[[], Callable[[], object]]) -> None:
         find()()
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
+    except OSError as error:  # help or a usage error that can't be written; commands tell of their own
+        print(f"{Path(sys.argv[0]).name}: {error.strerror or error}", file=sys.stderr)
+        discard_output()
+        raise SystemExit(1) from None
     finally:
         # only the interpreter's own end is left, and an interrupt there would print a traceback
         for number in [signal.SIGINT, *ended_by]:
@@ -60,6 +64,11 @@ def _print_anything() -> None:
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")
+
+
+def discard_output() -> None:
+    """Nothing more can be written to stdout; what is still buffered must not raise once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_missing_streams() -> None:

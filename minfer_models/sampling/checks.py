@@ -18,11 +18,11 @@ def require_number(name: str, value: Any, allowed: str, low: float, high: float 
     if isinstance(value, bool) or not isinstance(value, Real):
         raise SamplingError(f"{name} is {value!r}; it must be a number {allowed}")
     try:
-        fits = math.isfinite(value) and low <= float(value) <= high
+        finite = math.isfinite(value)
     except OverflowError:  # a whole number of hundreds of digits
-        fits = False
-    if not fits:
-        raise SamplingError(f"{name} is {reprlib.repr(value)}; it must be {allowed}")
+        finite = False
+    if not (finite and low <= float(value) <= high):
+        raise SamplingError(f"{name} is {reprlib.repr(value)}; it must be {allowed}{'' if finite else ', and finite'}")
 
 
 def require_integer(name: str, value: Any, allowed: str, low: int, high: int | None = None) -> None:

@@ -165,6 +165,13 @@ def test_a_signal_that_ends_it_leaves_no_partial_file(name: str, tiny: Path, tmp
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("arguments", [("--help",), ("run", "--help"), ("--version",)])
+def test_help_on_a_full_disk_is_one_line(arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*MINFER, *arguments], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, b"-c: No space left on device\n")
+
+
 def test_a_signal_that_the_caller_ignores_stays_ignored(tiny: Path) -> None:
     """As `nohup` asks for."""
     script = (

@@ -165,8 +165,8 @@ def test_settings_that_keep_the_same_tokens_choose_the_same_one() -> None:
     ("name", "value", "allowed"),
     [
         ("temperature", -1, "at least 0"),
-        ("temperature", math.nan, "at least 0"),
-        ("temperature", math.inf, "at least 0"),
+        ("temperature", math.nan, "at least 0, and finite"),
+        ("temperature", math.inf, "at least 0, and finite"),
         ("temperature", "0", "a number at least 0"),
         ("temperature", None, "a number at least 0"),
         ("temperature", True, "a number at least 0"),
