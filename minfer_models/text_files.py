@@ -24,12 +24,8 @@ def appearing(path: Path, option: str = "-o") -> Iterator[BinaryIO]:
     `require_place`, and with the file's name when the disk is full.
     """
     require_place(path, option)
-    if _is_device(path):
-        with path.open("wb") as file:
-            yield file
-        return
     try:
-        with _replacing(path.resolve()) as file:
+        with path.open("wb") if _is_device(path) else _replacing(path.resolve()) as file:
             yield file
     except OSError as error:
         if error.filename is None and error.errno is not None:

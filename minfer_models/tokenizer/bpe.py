@@ -27,11 +27,15 @@ class ByteLevelBpe:
     opening = None
     adds_eos = False
 
-    def __init__(self, vocab: Vocab, merges: list[tuple[str, str]], pre: PreTokenizer, name: str) -> None:
+    def __init__(self, vocab: Vocab, merges: list[tuple[str, str]], pre: PreTokenizer, name: str, longest: int) -> None:
+        """`longest`: at least the most bytes of a text that a merge makes."""
         self.vocab = vocab
         self.pre = name
         self.adds_bos = pre.adds_bos
         ordinary = vocab.tokens_of(TokenType.NORMAL, TokenType.UNDEFINED, TokenType.BYTE)
+        if longest > len(max(ordinary, key=len, default="").encode("utf-8", "surrogatepass")):
+            # told before the library panics, on stderr too: there a merge may not make more bytes than any token has
+            check_merges(merges, vocab.tokens)
         self._bpe = tokenizers.Tokenizer(_model(vocab, ordinary, merges, pre))
         self._bpe.pre_tokenizer = pre.build()  # pyright: ignore[reportAttributeAccessIssue]
         self._composer = NFC() if pre.composes else None
@@ -45,7 +49,7 @@ class ByteLevelBpe:
         vocab = Vocab.from_metadata(meta)
         merges = Merges.from_metadata(meta, vocab)
         vocab = vocab.with_special_ends(merges)
-        return cls(vocab, ordinary_pairs(merges, vocab), pre, str(meta[PRE_KEY]))
+        return cls(vocab, ordinary_pairs(merges, vocab), pre, str(meta[PRE_KEY]), merges.longest)
 
     def encode(self, text: str) -> list[int]:
         """The ids of plain text. Raises TokenizerError for what the vocabulary cannot write."""
@@ -93,6 +97,8 @@ class ByteLevelBpe:
 def _model(vocab: Vocab, ordinary: dict[str, int], merges: list[tuple[str, str]], pre: PreTokenizer) -> BPE:
     try:
         return BPE(vocab=ordinary, merges=merges, ignore_merges=pre.ignore_merges)
-    except Exception as error:  # it raises nothing more specific
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         check_merges(merges, vocab.tokens)
         raise TokenizerError(f"{MERGES_KEY} don't fit the vocabulary: {error}") from None

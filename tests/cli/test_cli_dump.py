@@ -266,6 +266,9 @@ def test_a_disk_that_is_full_is_told_with_the_file(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert failed.value.filename == str(out)
+    with pytest.raises(OSError, match="No space left") as failed:
+        write_text(Path("/dev/full"), "x")
+    assert failed.value.filename == "/dev/full"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from minfer_models.synthetic import byte_vocabulary
 from minfer_models.tokenizer import Tokenizer, TokenizerError, metadata_from_hf
 from minfer_models.tokenizer.bytelevel import BYTE_TO_CHAR, CHAR_TO_BYTE
 
@@ -80,6 +81,16 @@ def test_broken_metadata_is_refused(toy_meta: dict[str, Any], key: str, value: o
         del toy_meta[f"tokenizer.ggml.{key}"]
     with pytest.raises(TokenizerError, match=message):
         Tokenizer.from_metadata(toy_meta)
+
+
+def test_a_merge_that_makes_more_than_any_token_is_refused_in_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    """The library panics at it, with a trace on stderr."""
+    meta = byte_vocabulary()
+    for name in ("tokens", "token_type"):
+        meta[f"tokenizer.ggml.{name}"] = list(meta[f"tokenizer.ggml.{name}"])[:257]
+    with pytest.raises(TokenizerError, match=r"merges\[0\] is 'Ā Ā', but 'ĀĀ' is no token"):
+        Tokenizer.from_metadata(meta)
+    assert capfd.readouterr().err == ""
 
 
 def test_without_types_all_tokens_are_text_but_for_known_ends(toy_meta: dict[str, Any]) -> None:
