@@ -52,6 +52,8 @@ def _text(flag: str, given: str, is_text: bool) -> str:
     """The text itself, or that of the file."""
     if is_text:
         return given
+    if not given:
+        raise typer.BadParameter(f"{flag} is empty")
     try:
         with Path(given).open("rb") as file:
             return read_utf8(file, f"{flag} {given}", "it", MOST_BYTES)

@@ -30,6 +30,8 @@ def split_gguf(
     replace the source or, without `overwrite`, any file. Then, and after any other error, no shard is there.
     """
     prefix = Path(prefix)
+    if not prefix.name:
+        raise GGUFError("names no file: shards are called after it", path=prefix)
     with open_gguf(source) as file:
         tensors = copied_tensors(file, hear)
         if len(rule.groups(tensors)) < 2:

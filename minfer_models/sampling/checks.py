@@ -22,7 +22,8 @@ def require_number(name: str, value: Any, allowed: str, low: float, high: float 
     except OverflowError:  # a whole number of hundreds of digits
         finite = False
     if not (finite and low <= float(value) <= high):
-        raise SamplingError(f"{name} is {reprlib.repr(value)}; it must be {allowed}{'' if finite else ', and finite'}")
+        also = "" if finite or math.isfinite(high) else ", and finite"
+        raise SamplingError(f"{name} is {reprlib.repr(value)}; it must be {allowed}{also}")
 
 
 def require_integer(name: str, value: Any, allowed: str, low: int, high: int | None = None) -> None:

@@ -141,6 +141,7 @@ def test_a_text_that_never_ends_is_refused(command: tuple[str, ...], tiny: Path)
 def test_a_grammar_that_never_ends_is_refused(option: str, tiny: Path) -> None:
     told = usage_error(minfer("run", tiny, "-p", "hi", option, "/dev/zero"))
     assert f"{option} /dev/zero: it has more than 4 MiB" in told
+    assert usage_error(minfer("run", tiny, "-p", "hi", option, "")) == f"Invalid value: {option} is empty"
 
 
 def test_names_that_stdout_cannot_write_do_not_end_a_command(tiny: Path, tmp_path: Path) -> None:

@@ -70,6 +70,9 @@ def test_errors_are_one_line(hf_folder: Path, tmp_path: Path) -> None:
         "name another file, or say that it may be replaced (--force)"
     )
     assert minfer("convert", hf_folder, tmp_path / "there.gguf", "--force").code == 0
+    assert error_line(minfer("split", tmp_path / "there.gguf", ".", "--max-tensors", 5)) == (
+        "minfer: .: names no file: shards are called after it"
+    )
     assert "config.json: is missing" in error_line(minfer("convert", tmp_path, tmp_path / "m.gguf"))
     assert "is not split" in error_line(minfer("merge", tmp_path / "there.gguf", tmp_path / "m.gguf"))
     assert "fit in one shard" in error_line(
