@@ -16,12 +16,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from minfer_kernels.gpu.configuration import Configuration
-from minfer_kernels.gpu.gate.inventory import configurations
+from minfer_kernels.gpu.configuration import Configuration, Inventory
+from minfer_kernels.gpu.gate.inventory import inventory, tile_tables
 from minfer_kernels.gpu.gate.pool import Compiled, compile_all
 from minfer_kernels.gpu.gate.record import COLUMNS, Record, page, row
-from minfer_kernels.gpu.gate.targets import MAIN, TARGETS
 from minfer_kernels.gpu.gate.verify import complaints, jobs_of
+from minfer_kernels.gpu.targets import MAIN, TARGETS
 from minfer_models.cli.command import application, reported
 from minfer_models.cli.progress import progress
 from minfer_models.settings import Settings
@@ -48,15 +48,15 @@ def kernel_gate(
     targets = list(TARGETS) if full else target or [MAIN]
     if unknown := [name for name in targets if name not in TARGETS]:
         raise typer.BadParameter(f"--target {', '.join(unknown)}: expected one of {', '.join(TARGETS)}")
-    known = configurations()
+    known = inventory()
     wanted = jobs_of(known, targets, only, sampled)
     if not wanted:
-        raise typer.BadParameter(f"no configuration has {only!r} in its name; there are {', '.join(known)}")
+        raise typer.BadParameter(f"no configuration has {only!r} in its name; there are {', '.join(known[MAIN])}")
     compiled = _compile(wanted, jobs)
     record = read_record()
     if write:
         record = write_record(record, compiled, known)
-    wrong = [complaints(one, known[one.name], record, triton.__version__) for one in compiled]
+    wrong = [complaints(one, known[one.target][one.name], record, triton.__version__) for one in compiled]
     _show(compiled, wrong, known, record)
     if any(wrong):
         raise typer.Exit(1)
@@ -78,22 +78,20 @@ def read_record() -> Record:
     return Record.from_text(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else Record("none")
 
 
-def write_record(record: Record, compiled: Sequence[Compiled], known: Mapping[str, Configuration]) -> Record:
+def write_record(record: Record, compiled: Sequence[Compiled], known: Inventory) -> Record:
     """Both files, with the new figures; those of another Triton are dropped."""
     same = record if record.triton == triton.__version__ else Record(triton.__version__)
-    updated = same.updated(compiled, known)
+    updated = same.updated(compiled, known[MAIN])
     RECORD.write_text(updated.to_text(), encoding="utf-8", newline="\n")
-    PAGE.write_text(page(updated, known), encoding="utf-8", newline="\n")
+    PAGE.write_text(page(updated, known, tile_tables()), encoding="utf-8", newline="\n")
     return updated
 
 
-def _show(
-    compiled: Sequence[Compiled], wrong: Sequence[list[str]], known: Mapping[str, Configuration], record: Record
-) -> None:
+def _show(compiled: Sequence[Compiled], wrong: Sequence[list[str]], known: Inventory, record: Record) -> None:
     console = Console(width=None if sys.stdout.isatty() else 160)
     bad = {(one.target, one.name) for one, lines in zip(compiled, wrong, strict=True) if lines}
     for target in dict.fromkeys(one.target for one in compiled):
-        console.print(_table(target, [one for one in compiled if one.target == target], known, bad))
+        console.print(_table(target, [one for one in compiled if one.target == target], known[target], bad))
     for one, lines in zip(compiled, wrong, strict=True):
         for line in lines:
             console.print(f"FAILED {one.name} for {one.target}: {line}", markup=False, highlight=False, soft_wrap=True)

@@ -49,8 +49,8 @@ class Capabilities:
     raises NonFiniteWeightError for what isn't finite, so that nobody need look beforehand. `one_weight_form`: it keeps
     a weight the same way whatever reads it, so that graphs with other readers share it. `most_quantized_rows`: products
     of larger row buckets read floats, whatever the weight. `half_products_from`: in row buckets from this size on,
-    products of float32 activations round activations and weights to float16, and sum in float32. `half_attention_from`:
-    likewise attention, over cells that aren't float32.
+    products of float32 activations round activations and weights to float16, and sum in float32, but not where the
+    weights are F32 or BF16. `half_attention_from`: likewise attention, over cells that aren't float32.
     """
 
     activation_formats: Mapping[str, str]

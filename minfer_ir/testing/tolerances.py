@@ -90,6 +90,9 @@ HALF_PRODUCT = Tolerance(
 )
 """Half a unit in the last place of float16 for each factor, on top of what the op's class allows."""
 
+BEYOND_HALVES = ("F32", "BF16")
+"""Weights that float16 can't hold: their products stay float32, or sums of TF32 products that keep 22 bits."""
+
 CLASSES = (
     *(BITWISE, REDUCTION, EXPONENTIAL, ROTATION, NORMED_ROTATION, PROJECTION, ATTENTION, QUANTIZED),
     *(HALF_PRODUCT, HALF_ATTENTION),
@@ -122,6 +125,8 @@ def tolerance_on(capabilities: Capabilities, op: Op, operands: Sequence[TensorTy
         half = tiled is not None and operands[0].shape[0] >= tiled and operands[1].dtype.name != "f32"
         return HALF_ATTENTION if half else plain
     if least is None or not op.is_product or operands[0].dtype.name != "f32" or operands[0].shape[0] < least:
+        return plain
+    if all(weight.dtype.name in BEYOND_HALVES for weight in op.weight_operands(operands)):
         return plain
     name, cause = f"{plain.name}, {HALF_PRODUCT.name}", f"{plain.cause}; {HALF_PRODUCT.cause}"
     return replace(plain, name=name, cause=cause, units=plain.units + HALF_PRODUCT.units)

@@ -184,7 +184,9 @@ class GpuBackend:
     def compile(self, graph: Graph, split: Split, binding: Binding) -> GpuProgram:
         """The launches of the split."""
         weights = {node: self._weights[w] for node, w in binding.weights.items()}
-        emitter = Emitter(graph, binding, self.buffers, weights, self._tables, self.attention, self.invariant)
+        emitter = Emitter(
+            graph, binding, self.buffers, weights, self._tables, self.attention, self.invariant, self.on.target
+        )
         spans = emit_nodes(emitter, graph, split)
         windows = _kv_windows(graph, split, binding)
         grouped = any(group is not None for group, _ in runs_of(graph, split))

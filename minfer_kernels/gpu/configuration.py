@@ -1,6 +1,7 @@
 """How a kernel is compiled: what a launch would use, as data, so that it can be compiled where no GPU is.
 
-Every module of `kernels` lists its own in `CONFIGURATIONS`.
+Every module of `kernels` lists its own in `CONFIGURATIONS`; where tiles depend on the device, the function
+`configurations_for` takes a target and yields them.
 """
 
 from __future__ import annotations
@@ -44,3 +45,7 @@ class Configuration:
     stages: int = 2
     promises: Promises = Promises()
     sampled: bool = False
+
+
+Inventory = Mapping[str, Mapping[str, Configuration]]
+"""Configurations by target, then by name; every target has the same names."""

@@ -11,6 +11,7 @@ from triton import knobs
 
 from minfer_ir.runtime.backend import MemoryInfo
 from minfer_ir.runtime.host import host_memory
+from minfer_kernels.gpu.targets import INTERPRETER, Target, target_of
 from minfer_kernels.gpu.waits import Mark
 
 
@@ -25,6 +26,11 @@ class Device(Protocol):
     @property
     def captures(self) -> bool:
         """Whether launches can be captured into a graph."""
+        ...
+
+    @property
+    def target(self) -> Target:
+        """What tiles are chosen for."""
         ...
 
     def active(self) -> AbstractContextManager[object]:
@@ -55,6 +61,7 @@ class CudaDevice:
 
     def __init__(self, place: torch.device) -> None:
         self.place = torch.device("cuda", torch.cuda.current_device()) if place.index is None else place
+        self.target = target_of(torch.cuda.get_device_capability(self.place), torch.version.hip is not None)
 
     def active(self) -> AbstractContextManager[object]:
         """Make it the thread's current device."""
@@ -89,10 +96,13 @@ class CudaDevice:
 
 
 class InterpretedDevice:
-    """The CPU under Triton's interpreter: whatever was queued is done."""
+    """The CPU under Triton's interpreter: whatever was queued is done. `target`: another device's tiles, for tests."""
 
     captures = False
     place = torch.device("cpu")
+
+    def __init__(self, target: Target = INTERPRETER) -> None:
+        self.target = target
 
     def active(self) -> AbstractContextManager[object]:
         """Nothing to do."""

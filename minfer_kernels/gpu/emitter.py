@@ -17,6 +17,7 @@ from minfer_ir.types import TensorType
 from minfer_kernels.gpu.kernels.attention.choices import DEFAULT, AttentionOptions
 from minfer_kernels.gpu.launch import Fallback, Launch
 from minfer_kernels.gpu.tables import RopeTables
+from minfer_kernels.gpu.targets import INTERPRETER, Target
 from minfer_kernels.gpu.weights import GpuWeight
 from minfer_kernels.tensors.buffers import TensorBuffers
 
@@ -35,8 +36,11 @@ class Emitter:
         tables: RopeTables,
         attention: AttentionOptions = DEFAULT,
         invariant: bool = False,
+        target: Target = INTERPRETER,
     ) -> None:
         self.graph, self.binding, self.weights, self.attention = graph, binding, weights, attention
+        self.target = target
+        """What tiles are chosen for."""
         self.invariant = invariant
         """Whether every row takes the kernels of few rows."""
         self.kept: dict[Any, Any] = {}
@@ -103,11 +107,6 @@ class Emitter:
         return self._tables.table(attrs, self.binding.weights[factors.id], self.tensor(factors))
 
     @property
-    def interpreted(self) -> bool:
-        """Whether the device is the CPU, on which kernels only run in Triton's interpreter."""
-        return self._buffers.device.type == "cpu"
-
-    @property
     def ptx(self) -> bool:
         """Whether kernels may use inline PTX: on an NVIDIA device, not under the interpreter."""
         return self._buffers.device.type == "cuda" and torch.version.hip is None
@@ -122,12 +121,6 @@ class Emitter:
         if key not in self.kept:
             self.kept[key] = self.scratch(nbytes)
         return self.kept[key]
-
-    @property
-    def capability(self) -> tuple[int, int]:
-        """The device's compute capability; in the interpreter that of the devices that tiles are chosen for first."""
-        device = self._buffers.device
-        return torch.cuda.get_device_capability(device) if device.type == "cuda" else (9, 0)
 
     def rows_at(self, node: Node) -> torch.Tensor:
         """The int32 that holds how many rows `node` has in this step."""

@@ -18,7 +18,9 @@ from minfer_ir.ops import OPS
 from minfer_ir.runtime.backend import Binding, BufRef, Split
 from minfer_ir.testing.tolerances import Held, Tolerance, difference
 from minfer_kernels.gpu.backend import GpuBackend
+from minfer_kernels.gpu.device import InterpretedDevice
 from minfer_kernels.gpu.kernels.attention.choices import AttentionOptions, FlashChoice, SplitChoice
+from minfer_kernels.gpu.targets import INTERPRETER, Target
 
 Array = NDArray[Any]
 STORAGE = {"f32": np.float32, "f16": np.float16, "q8_0": np.uint8}
@@ -139,10 +141,15 @@ class Run:
         return [line.split(": ", 1)[1].split("[")[0] for line in self.listing]
 
 
-def attend(p: Problem, placed: Placed, options: AttentionOptions = SMALL, times: int = 1) -> Run:
-    """Through the backend as a plan of one node; rows of the bucket beyond the step's stay as they were: NaN."""
+def attend(
+    p: Problem, placed: Placed, options: AttentionOptions = SMALL, times: int = 1, target: Target = INTERPRETER
+) -> Run:
+    """Through the backend as a plan of one node; rows of the bucket beyond the step's stay as they were: NaN.
+
+    `target`: whose tiles it takes where the options set none.
+    """
     graph, node = _graph(p, placed)
-    backend = GpuBackend(torch.device("cpu"), attention=options)
+    backend = GpuBackend(torch.device("cpu"), attention=options, on=InterpretedDevice(target))
     feed = {"q": p.q, "k": placed.k, "v": placed.v, "positions": placed.positions, "window": placed.window}
     refs: dict[int, BufRef] = {}
     for source in (n for n in graph if n.is_leaf()):

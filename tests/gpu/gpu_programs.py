@@ -12,6 +12,7 @@ from minfer_ir.builder import GraphBuilder
 from minfer_ir.runtime.backend import Binding, BufRef, MemoryInfo, Split
 from minfer_ir.types import TensorType
 from minfer_kernels.gpu.backend import GpuBackend, GpuProgram
+from minfer_kernels.gpu.targets import INTERPRETER
 
 SHAPE = (3, 40)
 
@@ -68,6 +69,7 @@ class HandDevice:
 
     captures = True
     place = torch.device("cpu")
+    target = INTERPRETER
 
     def __init__(self, done: bool = True) -> None:
         self.done, self.polls, self.error = done, 1 << 30, None

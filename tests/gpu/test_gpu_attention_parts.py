@@ -125,11 +125,11 @@ import importlib, json, sys
 from dataclasses import replace
 sys.path.insert(0, sys.argv[1])
 from minfer_kernels.gpu.gate.compiled import compile_figures
-from minfer_kernels.gpu.gate.targets import TARGETS
-from minfer_kernels.gpu.kernels.attention.configurations import CONFIGURATIONS
+from minfer_kernels.gpu.targets import TARGETS
+from minfer_kernels.gpu.kernels.attention.configurations import configurations_for
 found = []
 for name, module in (("attention.split.SmolLM2.f16", "split"), ("attention.flash.SmolLM2.f16", "flash")):
-    (one,) = [c for c in CONFIGURATIONS if c.name == name]
+    (one,) = [c for c in configurations_for(TARGETS["sm_90"]) if c.name == name]
     only = replace(one, kernel=getattr(importlib.import_module("only_" + module), module))
     found.append([compile_figures(c, TARGETS["sm_90"]).histogram for c in (one, only)])
 print(json.dumps(found))

@@ -5,20 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from gpu_products import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minfer_ir.dtypes import F32
 from minfer_ir.formats import FORMATS
-from minfer_ir.ops import OPS
 from minfer_ir.opspec import NoAttrs
 from minfer_ir.passes.legalize import activation_type
 from minfer_ir.testing.op_matrix import Bench, run_variant
 from minfer_ir.testing.variants import Variant
 from minfer_ir.types import TensorType, element_type
 from minfer_kernels.gpu.backend import GpuBackend
-from minfer_kernels.gpu.kernels.products.stream import stream_tile
+from minfer_kernels.gpu.kernels.products.choices import stream_lanes, stream_tile
 from minfer_kernels.gpu.planes.layouts import LAYOUTS
+from minfer_kernels.gpu.targets import INTERPRETER, TARGETS
 
 CPU = torch.device("cpu")
 FORMAT_NAMES = list(LAYOUTS)
@@ -40,20 +41,8 @@ def integer_backend() -> GpuBackend:
     return GpuBackend(CPU, activations="8-bit-all")
 
 
-def product(backend: GpuBackend, op: str, fmt: str, rows: int, n: int, k: int, ragged: bool = False) -> Variant:
-    """A product of this format, with the activations that the backend reads."""
-    weight = TensorType((n, k), element_type(fmt))
-    x = TensorType((rows, k), F32, "token")
-    wanted = activation_type("matmul", [x, weight], backend.capabilities)
-    if wanted is not None:
-        x = TensorType(x.shape, element_type(wanted), "token")
-    operands = {"matmul": (x, weight), "matmul_add": (x, weight, TensorType((rows, n), F32, "token"))}
-    operands["matmul_swiglu"] = (x, weight, weight)
-    layout = "ragged" if ragged and rows > 1 else "plain"
-    return Variant(OPS[op], f"{fmt}_{rows}x{n}x{k}", operands[op], NoAttrs(), {}, layout)
-
-
-shapes = st.tuples(st.integers(1, 16), st.integers(1, 11), st.integers(1, 5))
+shapes = st.tuples(st.integers(1, 16), st.integers(1, 11) | st.integers(65, 68), st.integers(1, 5))
+"""Rows, columns of one program or of two, blocks."""
 
 
 @settings(max_examples=16)
@@ -171,5 +160,14 @@ def test_what_isnt_taken_is_refused_with_the_reason(backend: GpuBackend) -> None
 
 
 def test_lanes_follow_from_the_weight_alone() -> None:
-    assert [stream_tile("Q4_0", k, 1).lanes for k in (32, 576, 1024, 3584, 18944)] == [32, 32, 32, 128, 128]
-    assert {stream_tile("F16", k, rows).lanes for k in (1024, 18944) for rows in (1, 16)} == {1024}
+    assert [stream_lanes("Q4_0", k) for k in (32, 576, 1024, 3584, 18944)] == [32, 32, 32, 128, 128]
+    everywhere = (*TARGETS.values(), INTERPRETER)
+    tiles = [stream_tile(target, "F16", k, rows) for target in everywhere for k in (1024, 18944) for rows in (1, 16)]
+    assert {tile.lanes for tile in tiles} == {1024}
+
+
+@pytest.mark.parametrize(("together", "rows"), [(32, 16), (64, 32), (96, 32), (128, 64), (1000, 64), (1, 1)])
+def test_columns_that_are_finished_together_come_from_several_programs(together: int, rows: int) -> None:
+    """In the interpreter too, which else takes more of them at a time than a block has."""
+    assert stream_tile(INTERPRETER, "Q4_0", 512, 1).rows == 64
+    assert stream_tile(INTERPRETER, "Q4_0", 512, 1, together).rows == rows

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import triton
 
-from minfer_kernels.gpu.gate.inventory import configurations
+from minfer_kernels.gpu.gate.inventory import inventory, tile_tables
 from minfer_kernels.gpu.gate.pool import compile_all
 from minfer_kernels.gpu.gate.record import page
-from minfer_kernels.gpu.gate.targets import MAIN, TARGETS
-from minfer_kernels.gpu.gate.verify import complaints, jobs_of
+from minfer_kernels.gpu.gate.verify import complaints, jobs_of, recorded_complaints
+from minfer_kernels.gpu.targets import MAIN, TARGETS
 from minfer_models.settings import Settings
 from tools.kernel_gate import PAGE, read_record
 
-KNOWN = configurations()
+KNOWN = inventory()
 CACHE = Settings.from_env().cache_dir / "kernel-gate"
 
 
@@ -30,7 +30,7 @@ def complaints_about(jobs: Sequence[tuple[str, str]]) -> list[str]:
     return [
         f"{one.name} for {one.target}: {line} (deliberate? tools/kernel_gate --write)"
         for one in compiled
-        for line in complaints(one, KNOWN[one.name], record, triton.__version__)
+        for line in complaints(one, KNOWN[one.target][one.name], record, triton.__version__)
     ]
 
 
@@ -46,8 +46,17 @@ def test_every_kernel_keeps_its_promises(target: str) -> None:
     assert complaints_about(jobs_of(KNOWN, [target])) == []
 
 
+def test_on_other_devices_the_widest_tile_keeps_its_promises() -> None:
+    others = [target for target in TARGETS if target != MAIN]
+    assert complaints_about(jobs_of(KNOWN, others, "products.tiles.Q4_0.7b.512rows")) == []
+
+
+def test_nothing_that_is_recorded_breaks_a_promise_on_any_device() -> None:
+    assert recorded_complaints(KNOWN, read_record()) == []
+
+
 def test_the_page_is_that_of_the_record() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(read_record(), KNOWN)
+    assert PAGE.read_text(encoding="utf-8") == page(read_record(), KNOWN, tile_tables())
 
 
 def test_what_was_compiled_before_is_read_from_the_cache(tmp_path: Path) -> None:

@@ -46,14 +46,18 @@ def test_every_class_states_its_cause_and_every_op_has_one() -> None:
 def test_products_in_float16_get_their_own_class_from_the_declared_bucket_on() -> None:
     declared = Capabilities({}, (), (), half_products_from=17)
 
-    def used(op: str, rows: int, on: Capabilities = declared) -> Tolerance:
-        return tolerance_on(on, OPS[op], [TensorType((rows, 32), F32, "token")])
+    def used(op: str, rows: int, on: Capabilities = declared, weights: str = "F16") -> Tolerance:
+        operands = [TensorType((rows, 32), F32, "token"), TensorType((5, 32), element_type(weights))]
+        return tolerance_on(on, OPS[op], operands)
 
     assert used("matmul", 16) is tolerance_of("matmul")
     assert used("matmul", 17).units == tolerance_of("matmul").units + HALF_PRODUCT.units
     assert HALF_PRODUCT.cause in used("matmul", 17).cause
     assert used("rms_norm", 17) is tolerance_of("rms_norm")
     assert used("matmul", 17, Capabilities({}, (), ())) is tolerance_of("matmul")
+    assert used("matmul", 17, weights="Q4_0").units == used("matmul", 17).units
+    for beyond in ("F32", "BF16"):
+        assert used("matmul", 17, weights=beyond) is tolerance_of("matmul")
 
 
 def test_attention_in_float16_gets_its_own_class_over_cells_that_are_not_float32() -> None:

@@ -179,12 +179,12 @@ def _tiles(e: Emitter, node: Node) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _split_choice(e: Emitter, node: Node) -> SplitChoice:
     k = e.sources(node)[1]
-    return e.attention.split or split_choice(k.type.dtype.name, node.type.shape[1] // node.attrs.n_kv_heads)
+    return e.attention.split or split_choice(e.target, k.type.dtype.name, node.type.shape[1] // node.attrs.n_kv_heads)
 
 
 def _flash_choice(e: Emitter, node: Node) -> FlashChoice:
     k = e.sources(node)[1]
-    return e.attention.flash or flash_choice(k.type.dtype.name, node.type.shape[2], e.capability)
+    return e.attention.flash or flash_choice(e.target, k.type.dtype.name, node.type.shape[2])
 
 
 def _layout(e: Emitter, node: Node) -> int:

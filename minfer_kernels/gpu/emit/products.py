@@ -17,7 +17,14 @@ from minfer_kernels.gpu.emit.operands import RowTile
 from minfer_kernels.gpu.emit.quantize import blocks_of
 from minfer_kernels.gpu.emitter import Emit, Emitter, Group, Refusal
 from minfer_kernels.gpu.kernels.products import finished, integer_tiles, stream, tiles
-from minfer_kernels.gpu.kernels.products.stream import MOST_ROWS, StreamTile, stream_tile
+from minfer_kernels.gpu.kernels.products.choices import (
+    MOST_ROWS,
+    StreamTile,
+    dot_tile,
+    integer_tile,
+    stream_lanes,
+    stream_tile,
+)
 from minfer_kernels.gpu.planes.layouts import LAYOUTS
 
 
@@ -36,9 +43,13 @@ def planes(e: Emitter, weight: Node, prefix: str = "") -> dict[str, torch.Tensor
     return {prefix + name: held.get(name, first) for name in ("quants", "high", "scales", "sub")}
 
 
-def tile_of(e: Emitter, weight: TensorType, rows: int) -> StreamTile:
-    """The tile of a stream; in invariant mode the one that any number of rows takes."""
-    return stream_tile(weight.dtype.name, weight.shape[1], MOST_ROWS if e.invariant else rows, e.interpreted)
+def tile_of(e: Emitter, weight: TensorType, rows: int, together: int | None = None) -> StreamTile:
+    """The tile of a stream; in invariant mode the one that any number of rows takes.
+
+    `together`: columns of the result that one program finishes.
+    """
+    most = MOST_ROWS if e.invariant else rows
+    return stream_tile(e.target, weight.dtype.name, weight.shape[1], most, together)
 
 
 def _product(e: Emitter, node: Node) -> None:
@@ -65,7 +76,6 @@ def _operands(e: Emitter, node: Node, x: Node, weight: Node, added: Sequence[Nod
         "K": weight.type.shape[1],
         "FORMAT": weight.type.dtype.name,
         "ADD": bool(added),
-        "DP4A": e.ptx,
     }
 
 
@@ -78,6 +88,7 @@ def _rows_to_stream(e: Emitter, x: Node, tile: StreamTile) -> dict[str, Any]:
         "TILE": tile.rows,
         "LANES": tile.lanes,
         "EIGHT_BIT": x.type.dtype.name in ACTIVATION_FORMATS,
+        "DP4A": e.ptx,
     }
 
 
@@ -101,8 +112,8 @@ def _stream(e: Emitter, node: Node, x: Node, weight: Node, added: Sequence[Node]
 
 
 def _tiles(e: Emitter, node: Node, x: Node, weight: Node, added: Sequence[Node]) -> None:
-    rows, fmt = x.type.shape[0], weight.type.dtype.name
-    tile = tiles.dot_tile(rows, fmt)
+    rows = x.type.shape[0]
+    tile = dot_tile(e.target, weight.type.dtype.name, rows)
     e.launch(
         "products.tiles",
         node,
@@ -115,13 +126,14 @@ def _tiles(e: Emitter, node: Node, x: Node, weight: Node, added: Sequence[Node])
         TILE_ROWS=tile.rows,
         TILE=tile.columns,
         UNITS=tile.units,
+        PTX=e.ptx,
         **_operands(e, node, x, weight, added),
     )
 
 
 def _integer_tiles(e: Emitter, node: Node, x: Node, weight: Node, added: Sequence[Node]) -> None:
     rows = x.type.shape[0]
-    tile = integer_tiles.integer_tile(rows, e.capability)
+    tile = integer_tile(e.target, weight.type.dtype.name, rows)
     e.launch(
         "products.integer_tiles",
         node,
@@ -133,6 +145,7 @@ def _integer_tiles(e: Emitter, node: Node, x: Node, weight: Node, added: Sequenc
         x_stride=e.row_stride(x),
         TILE_ROWS=tile.rows,
         TILE=tile.columns,
+        PTX=e.ptx,
         **_operands(e, node, x, weight, added),
     )
 
@@ -146,8 +159,9 @@ def _swiglu(e: Emitter, node: Node) -> None:
 
 
 def _swiglu_quantize(e: Emitter, node: Node) -> None:
-    operands, rows = _gated(e, node), node.type.shape[0]
-    n, tile, blocks = operands["n"], operands.pop("tile"), blocks_of(node)
+    blocks, rows = blocks_of(node), node.type.shape[0]
+    operands = _gated(e, node, blocks["BLOCK"])
+    n, tile = operands["n"], operands.pop("tile")
     e.launch(
         "products.swiglu_quantize",
         node,
@@ -162,11 +176,11 @@ def _swiglu_quantize(e: Emitter, node: Node) -> None:
     )
 
 
-def _gated(e: Emitter, node: Node) -> dict[str, Any]:
+def _gated(e: Emitter, node: Node, together: int | None = None) -> dict[str, Any]:
     """What both kernels of gated products take; the tile is "tile"."""
     x, gate, up = e.sources(node)
     n, k = gate.type.shape
-    tile = tile_of(e, gate.type, x.type.shape[0])
+    tile = tile_of(e, gate.type, x.type.shape[0], together)
     return {
         "tile": tile,
         "x": e.bytes_at(x),
@@ -203,7 +217,7 @@ def emit_residual_and_norm(e: Emitter, nodes: Sequence[Node]) -> None:
     total, normed = nodes
     x, weight, y = e.sources(total)
     n = weight.type.shape[0]
-    tile = tile_of(e, weight.type, x.type.shape[0])
+    tile = tile_of(e, weight.type, x.type.shape[0], together=n)
     quantized = normed.op == "rms_norm_quantize"
     blocks: dict[str, Any] = blocks_of(normed) if quantized else {"BLOCK": 0, "SUMS": 1}
     operands = _operands(e, total, x, weight, [y])
@@ -252,8 +266,8 @@ def why_not(op: str, operands: Sequence[TensorType], many: bool) -> str | None:
         wanted = activation_format(weight.dtype.name)
         if x.dtype.name not in ("f32", wanted):
             return f"{weight.dtype.name} weights take {wanted} or f32 activations, not {x.dtype.name}"
-    tiles = {stream_tile(w.dtype.name, w.shape[1], x.shape[0]) for w in weights}
-    return "its weights are laid out for different tiles" if len(tiles) > 1 else None
+    lanes = {stream_lanes(w.dtype.name, w.shape[1]) for w in weights}
+    return "its weights are added up in different lanes" if len(lanes) > 1 else None
 
 
 def _refusal(op: str, many: bool) -> Refusal:

@@ -17,7 +17,7 @@ from minfer_kernels.gpu.emit.rope import angles
 from minfer_kernels.gpu.emitter import Emit, Emitter, Group, Refusal
 from minfer_kernels.gpu.kernels import cells
 from minfer_kernels.gpu.kernels.products import finished, projection
-from minfer_kernels.gpu.kernels.products.stream import MOST_ROWS, stream_tile
+from minfer_kernels.gpu.kernels.products.choices import MOST_ROWS, stream_lanes
 
 WHOLE_HEADS = (32, 64, 128, 256)
 """Head sizes whose columns are finished head by head; of others all heads are, by one program."""
@@ -39,8 +39,10 @@ def segment(e: Emitter, node: Node) -> Segment:
     x, weight = named["x"], named["weight"]
     n, k = weight.type.shape
     rows, fmt = x.type.shape[0], weight.type.dtype.name
-    tile = tile_of(e, weight.type, rows)
     plain = "region" not in named and not isinstance(node.attrs, HeadsAttrs)
+    heads = node.attrs.heads if isinstance(node.attrs, HeadsAttrs) else (0, 1, STORED_COLUMNS)
+    group = 0 if plain else heads[2] if heads[2] in WHOLE_HEADS else n
+    tile = tile_of(e, weight.type, rows, group or None)
     values = e.tensor(node) if plain else e.scratch(4 * rows * n).view(torch.float32)
     bias = named.get("bias") or (named.get("y") if plain else None)
     operands = {
@@ -54,20 +56,18 @@ def segment(e: Emitter, node: Node) -> Segment:
         "TILE": tile.rows,
         "LANES": tile.lanes,
         "ADD": bias is not None,
-        **_finish(e, node, named, n, tile.rows, values, plain),
+        **_finish(e, node, named, heads, group, values),
     }
     return Segment(triton.cdiv(n, tile.rows), tile.warps, operands)
 
 
 def _finish(
-    e: Emitter, node: Node, named: Mapping[str, Node], n: int, tile: int, values: torch.Tensor, plain: bool
+    e: Emitter, node: Node, named: Mapping[str, Node], heads: tuple[int, int, int], group: int, values: torch.Tensor
 ) -> dict[str, Any]:
-    """What follows the product. Any pointer stands for an operand that isn't there."""
-    heads = node.attrs.heads if isinstance(node.attrs, HeadsAttrs) else (0, 1, STORED_COLUMNS)
-    head_dim = heads[2]
-    group = 0 if plain else head_dim if head_dim in WHOLE_HEADS else n
+    """What follows the product, for `group` columns at a time. Any pointer stands for an operand that isn't there."""
+    head_dim, n = heads[2], named["weight"].type.shape[0]
     weight, region = named.get("norm_weight"), named.get("region")
-    counters = values if plain else e.scratch(4 * triton.cdiv(n, group)).view(torch.int32)
+    counters = values if not group else e.scratch(4 * triton.cdiv(n, group)).view(torch.int32)
     return {
         **_rotation(e, node, named, values),
         "weight": values if weight is None else e.tensor(weight),
@@ -144,11 +144,11 @@ def siblings(graph: Graph, nodes: Sequence[Node], i: int) -> int:
         return 0
     x = graph[inputs.pop()]
     weights = [node.operand(graph, "weight").type for node in three]
-    tiles = {stream_tile(w.dtype.name, w.shape[1], x.type.shape[0]) for w in weights}
+    lanes = {stream_lanes(w.dtype.name, w.shape[1]) for w in weights}
     plain = [node for node in three if node.op == "matmul_add"]
     if any(node.operand(graph, "y").type.rows is not None for node in plain):
         return 0
-    return 3 if x.type.shape[0] <= MOST_ROWS and len(tiles) == 1 else 0
+    return 3 if x.type.shape[0] <= MOST_ROWS and len(lanes) == 1 else 0
 
 
 def _refusal(op: str) -> Refusal:

@@ -19,7 +19,7 @@ from minfer_kernels.gpu.configuration import Configuration
 from minfer_kernels.gpu.gate import amdgcn, sass
 from minfer_kernels.gpu.gate.figures import Figures
 from minfer_kernels.gpu.gate.flow import Code, innermost_loops
-from minfer_kernels.gpu.gate.targets import Target
+from minfer_kernels.gpu.targets import Target
 
 # in a configuration these switch on inline PTX; other vendors take the arithmetic way
 PTX_SWITCHES = ("DP4A", "PTX")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from minfer_kernels.gpu.configuration import Configuration
+from minfer_kernels.gpu.choice import TileTable
+from minfer_kernels.gpu.configuration import Configuration, Inventory
 from minfer_kernels.gpu.gate.figures import Figures
 from minfer_kernels.gpu.gate.pool import Compiled
-from minfer_kernels.gpu.gate.targets import TARGETS
 from minfer_kernels.gpu.gate.verdict import loads_shown
+from minfer_kernels.gpu.targets import TARGETS
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +87,44 @@ where there is none, all the code counts.
 selections, dot products, conversions from and to integers; not moves, not what runs once per warp |
 | per weight | integer instructions times threads, over the weights that one turn of the loop of one program reads |
 """
+TILES = """
+## Tiles
+
+What a program takes, by device: nothing is measured while running. A device stands for its kind (`target_of` in
+`minfer_kernels/gpu/targets.py`). Of the lines that take a case the first holds."""
 COLUMNS = ("registers", "shared", "threads", "code", "loop", "loads", "dp4a", "tensor", "integer", "per weight")
 
 
-def page(record: Record, known: Mapping[str, Configuration]) -> str:
+def page(record: Record, known: Inventory, tables: Iterable[TileTable[Any]]) -> str:
     """docs/kernels.md."""
-    lines = [HEAD, f"Compiled by Triton {record.triton}."]
+    lines = [
+        HEAD,
+        f"Compiled by Triton {record.triton}.",
+        TILES,
+        *(line for table in tables for line in _choices(table)),
+    ]
     for target, by_name in record.figures.items():
         if by_name:
-            lines += ["", f"## {target}", *_table(by_name, known)]
+            lines += ["", f"## {target}", *_table(by_name, known[target])]
     return "\n".join(lines) + "\n"
+
+
+def _choices(table: TileTable[Any]) -> list[str]:
+    """A table of tiles; of the lines that take a case the first holds."""
+    fields = [field.name for field in dataclasses.fields(table.lines[0].tile)]
+    lines = [
+        "",
+        f"### {table.kernel}",
+        "",
+        f"| device | {table.operand} | {table.size}, up to | {' | '.join(fields)} | why |",
+    ]
+    lines.append("| --- | --- | ---: |" + " ---: |" * len(fields) + " --- |")
+    for line in table.lines:
+        devices, operands = ", ".join(one.name for one in line.targets), ", ".join(line.of)
+        size = "any" if line.up_to is None else str(line.up_to)
+        values = " | ".join(str(getattr(line.tile, name)) for name in fields)
+        lines.append(f"| {devices or 'any'} | {operands or 'any'} | {size} | {values} | {line.why} |")
+    return lines
 
 
 def _table(by_name: Mapping[str, Figures], known: Mapping[str, Configuration]) -> list[str]:

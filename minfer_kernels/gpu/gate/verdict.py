@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from minfer_kernels.gpu.configuration import Configuration
 from minfer_kernels.gpu.gate.figures import Figures
-from minfer_kernels.gpu.gate.targets import Target
+from minfer_kernels.gpu.targets import Target
 
 WIDE = 128
 

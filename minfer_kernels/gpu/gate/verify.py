@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
-from minfer_kernels.gpu.configuration import Configuration
+from minfer_kernels.gpu.configuration import Configuration, Inventory
 from minfer_kernels.gpu.gate.pool import Compiled
 from minfer_kernels.gpu.gate.record import Record
-from minfer_kernels.gpu.gate.targets import MAIN, TARGETS
 from minfer_kernels.gpu.gate.verdict import broken_promises, differences
+from minfer_kernels.gpu.targets import TARGETS
 
 
-def jobs_of(
-    known: Mapping[str, Configuration], targets: list[str], only: str = "", sampled: bool = False
-) -> list[tuple[str, str]]:
-    """(target, name) of every configuration whose name has `only` in it, for the targets that it is meant for."""
-    names = [one.name for one in known.values() if only in one.name and (one.sampled or not sampled)]
-    return [(target, name) for target in targets for name in names]
+def jobs_of(known: Inventory, targets: Iterable[str], only: str = "", sampled: bool = False) -> list[tuple[str, str]]:
+    """(target, name) of every configuration whose name has `only` in it; of the `sampled` ones alone where asked."""
+    return [
+        (target, one.name)
+        for target in targets
+        for one in known[target].values()
+        if only in one.name and (one.sampled or not sampled)
+    ]
 
 
 def complaints(compiled: Compiled, configuration: Configuration, record: Record, triton: str) -> list[str]:
@@ -28,5 +30,17 @@ def complaints(compiled: Compiled, configuration: Configuration, record: Record,
         return found
     recorded = record.of(compiled.target, compiled.name)
     if recorded is None:
-        return [*found, "not recorded yet"] if compiled.target == MAIN else found
+        return [*found, "not recorded yet"]
     return found + differences(compiled.figures, recorded)
+
+
+def recorded_complaints(known: Inventory, record: Record) -> list[str]:
+    """What is wrong with the record itself: promises that its figures break, configurations that it lacks or keeps."""
+    found: list[str] = []
+    for target, by_name in known.items():
+        recorded = record.figures.get(target, {})
+        for name, one in by_name.items():
+            lines = broken_promises(one, recorded[name], TARGETS[target]) if name in recorded else ["not recorded"]
+            found += [f"{name} for {target}: {line}" for line in lines]
+        found += [f"{name} for {target}: recorded, but no module declares it" for name in recorded.keys() - by_name]
+    return found

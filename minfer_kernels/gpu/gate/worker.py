@@ -19,17 +19,17 @@ import triton
 from minfer_kernels.gpu.configuration import Configuration
 from minfer_kernels.gpu.gate.compiled import compile_figures, options_of, source_of
 from minfer_kernels.gpu.gate.figures import Figures
-from minfer_kernels.gpu.gate.inventory import configurations
-from minfer_kernels.gpu.gate.targets import TARGETS, Target
+from minfer_kernels.gpu.gate.inventory import inventory
+from minfer_kernels.gpu.targets import TARGETS, Target
 
 
 def main(folder: Path) -> None:
     """Answer until standard input ends."""
-    known = configurations()
+    known = inventory()
     reader = _reader_source()
     for line in sys.stdin:
         target, name = line.split(maxsplit=1)
-        print(json.dumps(_answer(known[name.strip()], TARGETS[target], folder, reader)), flush=True)
+        print(json.dumps(_answer(known[target][name.strip()], TARGETS[target], folder, reader)), flush=True)
 
 
 def _answer(configuration: Configuration, target: Target, folder: Path, reader: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What row kernels share: rounding, the gate's activation, a row's mean square."""
+"""What kernels share: rounding, the gate's activation, a row's mean square, how float32 tiles are multiplied."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ import triton.language as tl
 
 _HALF_LOG2_E = tl.constexpr(0.7213475204444817)
 _INTEGERS = tl.constexpr(12582912.0)
+
+
+@triton.constexpr_function
+def float_precision(ptx):
+    """How products of float32 tiles are made: on NVIDIA devices from their TF32 parts, three times.
+
+    Three such products keep 22 bits of a factor. Elsewhere (CDNA 3, the interpreter) float32 is multiplied as it is.
+    """
+    return "tf32x3" if ptx else "ieee"
 
 
 @triton.jit

@@ -7,7 +7,6 @@ import triton.language as tl
 
 from minfer_kernels.gpu.kernels.attention.geometry import (
     columns_of,
-    float_precision,
     folded,
     halves,
     pieces_of,
@@ -17,6 +16,7 @@ from minfer_kernels.gpu.kernels.attention.geometry import (
 )
 from minfer_kernels.gpu.kernels.cells import F32, Q8_0, load_elements, load_quants, load_scales, load_words
 from minfer_kernels.gpu.kernels.dot4 import dot4
+from minfer_kernels.gpu.kernels.lanes import float_precision
 
 # Constants reach a kernel as Python values.
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAssignmentType=false

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from minfer_kernels.gpu.choice import Line, TileTable
+from minfer_kernels.gpu.targets import GFX942, MMA_SYNC, SM_80, SM_120, Target
+
 Finish = Literal["kernel", "last"]
 
 
@@ -54,24 +57,57 @@ class AttentionOptions:
 
 
 DEFAULT = AttentionOptions()
+PACKED = ("q8_0",)
 
 
-def split_choice(cell_type: str, group: int) -> SplitChoice:
+SPLIT = TileTable(
+    "attention.split",
+    "cells",
+    "query heads of a KV head",
+    (
+        Line(
+            SplitChoice(block=32, stages=2),
+            "without a second stage the compiler stops at 128 registers and spills two",
+            (SM_80,),
+            ("f32",),
+        ),
+        Line(SplitChoice(block=32, stages=1), "float32 cells take twice the registers", of=("f32",)),
+        Line(SplitChoice(matrix=False, stages=1), "few heads would leave a matrix product empty", of=PACKED, up_to=4),
+        Line(SplitChoice(stages=1), "a block's cells go through registers to be unpacked", of=PACKED),
+        Line(SplitChoice(), "the keys of the next block arrive while this one is attended"),
+    ),
+)
+
+FLASH = TileTable(
+    "attention.flash",
+    "cells",
+    "head size",
+    (
+        Line(FlashChoice(64, 32, 4, 1), "float32 products aren't made of parts here", (GFX942,), ("f32",)),
+        Line(FlashChoice(16, 32, 4, 1), "the parts of float32 products take the most registers", of=("f32",)),
+        Line(FlashChoice(64, 64, 4, 2), "a block's cells go through registers to be unpacked", of=PACKED, up_to=64),
+        Line(
+            FlashChoice(64, 64, 8, 2),
+            "a block's cells go through registers, of which four warps spill",
+            MMA_SYNC,
+            PACKED,
+        ),
+        Line(FlashChoice(64, 64, 4, 2), "a block's cells go through registers to be unpacked", of=PACKED),
+        Line(FlashChoice(128, 64, 4, 2), "half the instructions of eight warps, which spill", (GFX942,)),
+        Line(FlashChoice(64, 64, 4, 2), "128 rows spill", (SM_120,), up_to=64),
+        Line(FlashChoice(64, 64, 8, 2), "128 rows spill, and so do 64 on four warps", (SM_120,)),
+        Line(FlashChoice(128, 64, 8, 2), "as many rows as fit the registers share a block's cells"),
+    ),
+)
+
+TABLES = (SPLIT, FLASH)
+
+
+def split_choice(target: Target, cell_type: str, group: int) -> SplitChoice:
     """For query heads in groups of `group` over cells of `cell_type`."""
-    if cell_type == "f32":
-        return SplitChoice(block=32, stages=1)
-    if cell_type == "q8_0":
-        return SplitChoice(matrix=group > 4, stages=1)
-    return SplitChoice()
+    return SPLIT.choose(target, cell_type, group)
 
 
-def flash_choice(cell_type: str, head_dim: int, capability: tuple[int, int]) -> FlashChoice:
-    """For heads of `head_dim` over cells of `cell_type`; devices before 9.0 and after have less shared memory."""
-    wide = head_dim > 64
-    if cell_type == "f32":
-        return FlashChoice(tile=16, block=32, warps=4, stages=1)
-    if cell_type == "q8_0":
-        return FlashChoice(tile=64, block=64, warps=4, stages=2)
-    if wide and capability[0] != 9:
-        return FlashChoice(tile=64, block=64, warps=4, stages=2)
-    return FlashChoice()
+def flash_choice(target: Target, cell_type: str, head_dim: int) -> FlashChoice:
+    """For heads of `head_dim` over cells of `cell_type`."""
+    return FLASH.choose(target, cell_type, head_dim)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from minfer_kernels.gpu.configuration import Configuration, Promises
 from minfer_kernels.gpu.kernels.attention.choices import DEFAULT, flash_choice, split_choice
@@ -14,6 +13,7 @@ from minfer_kernels.gpu.kernels.attention.split import split
 from minfer_kernels.gpu.kernels.attention.tiles import tiles
 from minfer_kernels.gpu.kernels.cells import LAYOUTS
 from minfer_kernels.gpu.kernels.windows import MODES
+from minfer_kernels.gpu.targets import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,16 @@ DIVISIBLE = ("q", "k", "v", "out", "positions", "window", "q_stride", "out_strid
 
 
 def _split(
-    name: str, cell_type: str, mode: str = "causal", listed: bool = False, finish: bool = True, quantize: int = 0
+    target: Target,
+    name: str,
+    cell_type: str,
+    mode: str = "causal",
+    listed: bool = False,
+    finish: bool = True,
+    quantize: int = 0,
 ) -> Configuration:
     heads = SHAPES[name]
-    choice = split_choice(cell_type, heads.group)
+    choice = split_choice(target, cell_type, heads.group)
     packed = cell_type == "q8_0"
     extras = (
         [mode] * (mode != "causal") + ["listed"] * listed + ["parts"] * (not finish) + [f"q{quantize}"] * bool(quantize)
@@ -68,7 +74,7 @@ def _split(
     )
 
 
-def _merge(name: str, quantize: int) -> Configuration:
+def _merge(target: Target, name: str, quantize: int) -> Configuration:
     heads = SHAPES[name]
     return Configuration(
         f"attention.merge.{name}" + (f".q{quantize}" if quantize else ""),
@@ -80,7 +86,7 @@ def _merge(name: str, quantize: int) -> Configuration:
             "HEADS": max(1, quantize // heads.head_dim),
             "HEAD_DIM": heads.head_dim,
             "MODE": MODES["causal"],
-            "SPLIT": split_choice("f16", heads.group).split,
+            "SPLIT": split_choice(target, "f16", heads.group).split,
             "LISTED": False,
             "QUANTIZE": quantize,
             "SLOTS": DEFAULT.split_rows,
@@ -89,9 +95,9 @@ def _merge(name: str, quantize: int) -> Configuration:
     )
 
 
-def _flash(name: str, cell_type: str, mode: str = "causal") -> Configuration:
+def _flash(target: Target, name: str, cell_type: str, mode: str = "causal") -> Configuration:
     heads = SHAPES[name]
-    choice = flash_choice(cell_type, heads.head_dim, (9, 0))
+    choice = flash_choice(target, cell_type, heads.head_dim)
     return Configuration(
         ".".join(["attention.flash", name, cell_type, *[mode] * (mode != "causal")]),
         flash,
@@ -126,24 +132,22 @@ def _tiles(mode: str) -> Configuration:
     )
 
 
-def _all() -> Iterator[Configuration]:
+def configurations_for(target: Target) -> Iterator[Configuration]:
+    """Of attention, on one device."""
     for name in SHAPES:
         for cell_type in LAYOUTS:
-            yield _split(name, cell_type)
-            yield _flash(name, cell_type)
-        yield _merge(name, 0)
+            yield _split(target, name, cell_type)
+            yield _flash(target, name, cell_type)
+        yield _merge(target, name, 0)
     for mode in ("span", "map"):
         for cell_type in ("f16", "q8_0"):
-            yield _split("7B", cell_type, mode)
-            yield _flash("7B", cell_type, mode)
+            yield _split(target, "7B", cell_type, mode)
+            yield _flash(target, "7B", cell_type, mode)
     for cell_type in ("f16", "q8_0"):
-        yield _split("7B", cell_type, finish=False)
-        yield _split("7B", cell_type, "map", listed=True)
-        yield _split("7B", cell_type, quantize=32)
-    yield _merge("7B", 32)
-    yield _merge("7B", 256)
+        yield _split(target, "7B", cell_type, finish=False)
+        yield _split(target, "7B", cell_type, "map", listed=True)
+        yield _split(target, "7B", cell_type, quantize=32)
+    yield _merge(target, "7B", 32)
+    yield _merge(target, "7B", 256)
     for mode in MODES:
         yield _tiles(mode)
-
-
-CONFIGURATIONS: tuple[Any, ...] = tuple(_all())

@@ -10,9 +10,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from minfer_kernels.gpu.kernels.attention.geometry import float_precision
 from minfer_kernels.gpu.kernels.attention.query import rounded_query
 from minfer_kernels.gpu.kernels.cells import F32, Q8_0, cell_row, load_elements, load_quants, load_scales
+from minfer_kernels.gpu.kernels.lanes import float_precision
 from minfer_kernels.gpu.kernels.windows import block_cells, row_length, row_runs
 
 # Constants reach a kernel as Python values.

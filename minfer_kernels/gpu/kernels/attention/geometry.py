@@ -38,12 +38,6 @@ def pieces_of(head_dim, layout):
     return head_dim // 32 if layout == Q8_0 else 1
 
 
-@triton.constexpr_function
-def float_precision(ptx):
-    """How products of float32 tiles are made: on NVIDIA devices from their TF32 parts, three times."""
-    return "tf32x3" if ptx else "ieee"
-
-
 @triton.jit
 def halves(x):
     """[N, M] float32 to [2 N, M] float16: the values rounded, then what rounding left of them."""

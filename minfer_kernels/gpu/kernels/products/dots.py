@@ -48,7 +48,7 @@ def dots(
     `x` *u8, rows of `x_stride` bytes: float32, or 8-bit blocks where EIGHT_BIT. Rows at `n_rows` or beyond read as 0.
     """
     if is_float(FORMAT):
-        return _float_dots(x, x_stride, n_rows, quants, row, n, K, FORMAT, ROWS, LANES)
+        return _float_dots(x, x_stride, n_rows, quants, row, n, K, FORMAT, ROWS, LANES, DP4A)
     elif EIGHT_BIT:
         return _integer_dots(x, x_stride, n_rows, quants, high, scales, sub, row, n, K, FORMAT, ROWS, LANES, DP4A)
     else:
@@ -245,12 +245,14 @@ def _float_dots(
     FORMAT: tl.constexpr,
     ROWS: tl.constexpr,
     LANES: tl.constexpr,
+    DP4A: tl.constexpr,
 ):
     sums = ()
     for _ in tl.static_range(ROWS):
         sums = sums + (tl.zeros([row.shape[0], LANES], tl.float32),)
     start = row.to(tl.int64)[:, None] * decode.stride_of(FORMAT, "values", K)
-    for first in range(0, K, LANES):
+    # Other vendors' scalar registers hold what is hoisted: addresses of 16 rows are too many.
+    for first in tl.range(0, K, LANES, disable_licm=not DP4A):
         at = (first + tl.arange(0, LANES))[None, :]
         there = at < K
         w = tl.load(values + start + at, mask=(row < n)[:, None] & there, other=0.0).to(tl.float32)

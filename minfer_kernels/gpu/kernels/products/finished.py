@@ -16,8 +16,10 @@ from minfer_kernels.gpu.kernels import cells as kv
 from minfer_kernels.gpu.kernels import norm, quantize, rope
 from minfer_kernels.gpu.kernels.lanes import silu
 from minfer_kernels.gpu.kernels.products.arrival import last_of
+from minfer_kernels.gpu.kernels.products.choices import stream_tile
 from minfer_kernels.gpu.kernels.products.dots import dots
-from minfer_kernels.gpu.kernels.products.stream import plane_types, stream_tile
+from minfer_kernels.gpu.kernels.products.stream import plane_types
+from minfer_kernels.gpu.targets import Target
 
 # Constants reach a kernel as Python values: pyright: reportArgumentType=false, reportGeneralTypeIssues=false
 
@@ -49,7 +51,8 @@ def swiglu_quantize(
         at = (
             number[:, None, None] * BLOCK + tl.arange(0, SUMS)[None, :, None] * EACH + tl.arange(0, EACH)[None, None, :]
         )
-        for token in range(n_rows):
+        # Hoisted out of a loop that one program in many runs, addresses would spill in all of them.
+        for token in tl.range(0, n_rows, disable_licm=True):
             gated = tl.load(values + token * n + at)
             quantize.store_quantized(out + token * tl.cast(out_stride, tl.int64), number, gated, n, BLOCK)
 
@@ -130,10 +133,11 @@ def project(
                     kv.store_blocks(cell, block, found, n, cell_bytes, LAYOUT)
 
 
-def _configurations() -> Iterator[Configuration]:
+def configurations_for(target: Target) -> Iterator[Configuration]:
+    """Of what a product is finished with, on one device."""
     numbers = ("n", "x_stride", "out_stride")
     for fmt, block, k in (("Q8_0", 32, 3584), ("Q4_K", 256, 3584), ("Q4_1", 32, 576)):
-        tile = stream_tile(fmt, k, 1)
+        tile = stream_tile(target, fmt, k, 1)
         up = {f"up_{name}": kind for name, kind in plane_types(fmt).items()}
         shared = {"K": k, "ROWS": 1, "TILE": tile.rows, "LANES": tile.lanes, "EIGHT_BIT": True, "DP4A": True}
         blocks = {"BLOCK": block, "SUMS": 1 if block == 32 else block // 16}
@@ -157,7 +161,7 @@ def _configurations() -> Iterator[Configuration]:
         down = {3584: 18944, 576: 1536}[k]
         if fmt == "Q4_K":
             continue
-        tile = stream_tile(fmt, down, 1)
+        tile = stream_tile(target, fmt, down, 1)
         shared |= {"K": down, "TILE": tile.rows, "LANES": tile.lanes}
         numbers_too = (*numbers, "y_stride", "normed_stride")
         yield Configuration(
@@ -177,6 +181,3 @@ def _configurations() -> Iterator[Configuration]:
             promises=Promises(dp4a=k == 3584, wide_loads=k == 3584),
             sampled=fmt == "Q8_0",
         )
-
-
-CONFIGURATIONS = tuple(_configurations())

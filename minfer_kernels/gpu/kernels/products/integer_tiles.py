@@ -7,33 +7,18 @@ to the total. Where a sub-scale belongs to 16 weights, the halves of a unit are 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import triton
 import triton.language as tl
 
 from minfer_kernels.gpu.configuration import Configuration, Promises
+from minfer_kernels.gpu.kernels.products.choices import integer_tile
 from minfer_kernels.gpu.kernels.products.stream import plane_types
 from minfer_kernels.gpu.planes import decode
 from minfer_kernels.gpu.planes.layouts import LAYOUTS
+from minfer_kernels.gpu.targets import Target
 
 # Constants reach a kernel as Python values: pyright: reportArgumentType=false, reportGeneralTypeIssues=false
-
-
-@dataclass(frozen=True, slots=True)
-class IntegerTile:
-    """A program's tile of the result, `rows` of activations by `columns` of weights, one unit at a time."""
-
-    rows: int
-    columns: int
-    warps: int
-    stages: int
-
-
-def integer_tile(rows: int, capability: tuple[int, int]) -> IntegerTile:
-    """Totals and a unit's sums both live in registers; devices before 9.0 pipeline fewer units in shared memory."""
-    stages = 3 if capability[0] >= 9 else 2
-    return IntegerTile(32, 64, 4, stages) if rows <= 32 else IntegerTile(64, 64, 4, stages)
 
 
 @triton.jit
@@ -55,7 +40,7 @@ def product(
     TILE_ROWS: tl.constexpr,
     TILE: tl.constexpr,
     ADD: tl.constexpr,
-    DP4A: tl.constexpr,
+    PTX: tl.constexpr,
 ):
     """out = x @ weight.T, plus `y` where ADD: TILE_ROWS x TILE of the result; x 8-bit blocks, y and out float32."""
     n_rows = tl.load(rows_at)
@@ -69,7 +54,7 @@ def product(
     for unit in range(K // 32):
         bytes_at = begin.to(tl.pointer_type(tl.int8))[:, None] + unit * 32 + tl.arange(0, 32)[None, :]
         a = tl.load(bytes_at, mask=live[:, None], other=0)
-        w = _signed_bytes(quants, high, row, n, unit, K, FORMAT, DP4A)
+        w = _signed_bytes(quants, high, row, n, unit, K, FORMAT, PTX)
         if decode.has_sub(FORMAT):
             total += _super_block(a, w, begin, live, scales, sub, row, n, unit, K, FORMAT)
         else:
@@ -128,10 +113,10 @@ def _super_block(a, w, begin, live, scales, sub, row, n, unit, K: tl.constexpr, 
 
 
 @triton.jit
-def _signed_bytes(quants, high, row, n, unit, K: tl.constexpr, FORMAT: tl.constexpr, DP4A: tl.constexpr):
+def _signed_bytes(quants, high, row, n, unit, K: tl.constexpr, FORMAT: tl.constexpr, PTX: tl.constexpr):
     """A unit of rows as int8 `[rows, 32]`, in the order of the activations; unsigned quants stay below 64."""
     at = row[:, None]
-    low, upper = decode.load_quads(quants, high, at, tl.zeros_like(at) + unit, at < n, K, FORMAT, DP4A)
+    low, upper = decode.load_quads(quants, high, at, tl.zeros_like(at) + unit, at < n, K, FORMAT, PTX)
     whole = tl.join(_apart(low), _apart(upper))
     # [rows, quad, byte / 2, byte % 2, half] to the order of elements.
     return tl.reshape(tl.permute(whole, (0, 4, 1, 2, 3)), [row.shape[0], 32])
@@ -145,12 +130,13 @@ def _apart(quads):
     return tl.join(even, odd)
 
 
-def _configurations() -> Iterator[Configuration]:
+def configurations_for(target: Target) -> Iterator[Configuration]:
+    """Of integer tiles, on one device."""
     for fmt, layout in LAYOUTS.items():
         if not layout.bits:
             continue
         for rows, k in ((512, 18944), *((32, 18944),) * (fmt in ("Q4_0", "Q6_K"))):
-            tile = integer_tile(rows, (9, 0))
+            tile = integer_tile(target, fmt, rows)
             yield Configuration(
                 f"products.integer_tiles.{fmt}.7b.{rows}rows",
                 product,
@@ -161,13 +147,10 @@ def _configurations() -> Iterator[Configuration]:
                     **plane_types(fmt),
                     **dict.fromkeys(("n", "x_stride", "y_stride", "out_stride"), "i32"),
                 },
-                {"K": k, "FORMAT": fmt, "TILE_ROWS": tile.rows, "TILE": tile.columns, "ADD": True, "DP4A": True},
+                {"K": k, "FORMAT": fmt, "TILE_ROWS": tile.rows, "TILE": tile.columns, "ADD": True, "PTX": True},
                 divisible=("x", *plane_types(fmt), "y", "out", "n", "x_stride", "y_stride", "out_stride"),
                 warps=tile.warps,
                 stages=tile.stages,
                 promises=Promises(tensor_cores=True),
                 sampled=rows == 512 and fmt in ("Q4_0", "Q6_K"),
             )
-
-
-CONFIGURATIONS = tuple(_configurations())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import triton
@@ -10,8 +10,10 @@ import triton.language as tl
 
 from minfer_kernels.gpu.configuration import Configuration
 from minfer_kernels.gpu.kernels.cells import LAYOUTS as CELL_LAYOUTS
+from minfer_kernels.gpu.kernels.products.choices import StreamTile, stream_tile
 from minfer_kernels.gpu.kernels.products.finished import NO_CELLS, project
-from minfer_kernels.gpu.kernels.products.stream import plane_types, stream_tile
+from minfer_kernels.gpu.kernels.products.stream import plane_types
+from minfer_kernels.gpu.targets import Target
 
 # Constants reach a kernel as Python values: pyright: reportArgumentType=false, reportGeneralTypeIssues=false
 
@@ -92,11 +94,13 @@ _X = {"x": "*u8", "rows_at": "*i32", "x_stride": "i32"}
 _ALIGNED = ("bias", "weight", "values", "out", "region", "n", "values_stride", "out_stride", "cell_bytes")
 
 
-def _segment(fmt: str, k: int, head_dim: int, layout: str | None, pairs: str, bias: bool, norm: bool) -> dict[str, Any]:
+def _segment(
+    tile: StreamTile, fmt: str, head_dim: int, layout: str | None, pairs: str, bias: bool, norm: bool
+) -> dict[str, Any]:
     """The constants of a segment, as `emit.projections` chooses them."""
     return {
         "FORMAT": fmt,
-        "TILE": stream_tile(fmt, k, 1).rows,
+        "TILE": tile.rows,
         "ADD": bias,
         "NORM": norm,
         "PAIRS": pairs,
@@ -114,17 +118,25 @@ def _segment(fmt: str, k: int, head_dim: int, layout: str | None, pairs: str, bi
 
 
 def _three(
-    name: str, k: int, head_dim: int, formats: Sequence[str], cell: str, pairs: str, bias: bool, norm: bool
+    target: Target,
+    name: str,
+    k: int,
+    head_dim: int,
+    formats: Sequence[str],
+    cell: str,
+    pairs: str,
+    bias: bool,
+    norm: bool,
 ) -> Configuration:
     """Queries that rotate, keys that rotate into cells, values that go into cells."""
     kinds = ((None, pairs, norm), (cell, pairs, norm), (cell, "none", False))
-    tile = stream_tile(formats[0], k, 1)
+    tile = stream_tile(target, formats[0], k, 1)
     signature, constants, aligned = dict(_X), dict[str, Any](), ["x", "x_stride"]
     for letter, fmt, (layout, turning, normed) in zip("abc", formats, kinds, strict=True):
         operands = {**plane_types(fmt), **_POINTERS, **_NUMBERS}
         signature |= {f"{letter}_{key}": value for key, value in operands.items()}
         aligned += [f"{letter}_{key}" for key in (*plane_types(fmt), *_ALIGNED)]
-        given = _segment(fmt, k, head_dim, layout, turning, bias, normed)
+        given = _segment(stream_tile(target, fmt, k, 1), fmt, head_dim, layout, turning, bias, normed)
         constants |= {f"{letter.upper()}_{key}": value for key, value in given.items()}
     signature |= {"first": "i32", "second": "i32"}
     constants |= {"K": k, "ROWS": 1, "LANES": tile.lanes, "EIGHT_BIT": True, "DP4A": True}
@@ -139,9 +151,9 @@ def _three(
     )
 
 
-CONFIGURATIONS = (
-    _three("7b_Q8_0", 3584, 128, ("Q8_0",) * 3, "f16", "neox", True, False),
-    _three("7b_Q4_K_mix", 3584, 128, ("Q4_K", "Q4_K", "Q6_K"), "f16", "neox", True, False),
-    _three("0.6b_Q4_0_q8_0", 1024, 128, ("Q4_0",) * 3, "q8_0", "neox", False, True),
-    _three("smollm2_Q4_1", 576, 64, ("Q4_1",) * 3, "f16", "interleaved", False, False),
-)
+def configurations_for(target: Target) -> Iterator[Configuration]:
+    """Of projections, on one device."""
+    yield _three(target, "7b_Q8_0", 3584, 128, ("Q8_0",) * 3, "f16", "neox", True, False)
+    yield _three(target, "7b_Q4_K_mix", 3584, 128, ("Q4_K", "Q4_K", "Q6_K"), "f16", "neox", True, False)
+    yield _three(target, "0.6b_Q4_0_q8_0", 1024, 128, ("Q4_0",) * 3, "q8_0", "neox", False, True)
+    yield _three(target, "smollm2_Q4_1", 576, 64, ("Q4_1",) * 3, "f16", "interleaved", False, False)

@@ -3,47 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import triton
 import triton.language as tl
 
 from minfer_kernels.gpu.configuration import Configuration, Promises
 from minfer_kernels.gpu.kernels.lanes import silu
+from minfer_kernels.gpu.kernels.products.choices import stream_tile
 from minfer_kernels.gpu.kernels.products.dots import dots
 from minfer_kernels.gpu.planes.layouts import LAYOUTS, UNIT
+from minfer_kernels.gpu.targets import Target
 
 # Constants reach a kernel as Python values: pyright: reportArgumentType=false, reportGeneralTypeIssues=false
-
-MOST_ROWS = 16
-"""Rows of activations that share one pass over the weights; more go through tiles, or in turns."""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamTile:
-    """`rows` of the weight to a program, `lanes` units (elements, of floats) side by side, `warps`.
-
-    `lanes` is part of the canonical order of a product, so it follows from the weight alone.
-    """
-
-    rows: int
-    lanes: int
-    warps: int
-
-
-def stream_tile(fmt: str, k: int, rows: int, interpreted: bool = False) -> StreamTile:
-    """A lane is a thread with 16 bytes of quants to load at a time: as many as a row of `k` weights keeps busy.
-
-    Floats have several lanes a thread, whose sums for `rows` rows of activations must fit its registers.
-    The interpreter pays by the program, so it gets larger ones: the bits are the same.
-    """
-    if interpreted:
-        return replace(stream_tile(fmt, k, rows), rows=16)
-    if not LAYOUTS[fmt].bits:
-        lanes = min(1024, max(128, triton.next_power_of_2(k)))
-        return StreamTile(4 if rows <= 4 else 1, lanes, max(1, lanes // 256))
-    lanes = min(128, max(32, triton.next_power_of_2(k // UNIT)))
-    return StreamTile(4, lanes, lanes // 32)
 
 
 @triton.jit
@@ -153,7 +124,8 @@ INTEGER_OPS = {
 """Integer instructions that a weight may cost; bits from two planes, and looking levels up, cost more."""
 
 
-def _configurations() -> Iterator[Configuration]:
+def configurations_for(target: Target) -> Iterator[Configuration]:
+    """Of what streams, on one device."""
     usual = ("Q4_0", "Q8_0", "Q4_K", "Q6_K", "F16")
     for fmt, layout in LAYOUTS.items():
         shapes = [("7b_down", 18944, 1)]
@@ -163,7 +135,7 @@ def _configurations() -> Iterator[Configuration]:
             shapes.append(("smollm2", 576, 1))
         for shape, k, rows in shapes:
             if k % layout.format.block_size == 0:
-                tile = stream_tile(fmt, k, rows)
+                tile = stream_tile(target, fmt, k, rows)
                 quantized = layout.bits > 0
                 yield Configuration(
                     f"products.stream.{fmt}.{shape}.{rows}rows",
@@ -183,7 +155,7 @@ def _configurations() -> Iterator[Configuration]:
                         "LANES": tile.lanes,
                         "ADD": True,
                         "EIGHT_BIT": quantized,
-                        "DP4A": quantized,
+                        "DP4A": True,
                     },
                     divisible=("x", *plane_types(fmt), "y", "out", "n", "x_stride", "y_stride", "out_stride"),
                     warps=tile.warps,
@@ -195,6 +167,3 @@ def _configurations() -> Iterator[Configuration]:
                     ),
                     sampled=shape == "7b_down" and fmt in ("Q4_0", "Q8_0", "Q6_K"),
                 )
-
-
-CONFIGURATIONS = tuple(_configurations())

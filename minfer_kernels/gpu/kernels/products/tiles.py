@@ -1,41 +1,25 @@
 """Products of many rows: tiles of weights, decoded to float16, through the tensor cores.
 
 Activations are rounded to float16 and sums are float32, over tiles of K ascending. F32 and BF16 weights, which float16
-can't hold, keep float32 operands in three TF32 products each.
+can't hold, keep float32 operands, whose products `float_precision` makes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import triton
 import triton.language as tl
 
 from minfer_kernels.gpu.configuration import Configuration, Promises
+from minfer_kernels.gpu.kernels.lanes import float_precision
+from minfer_kernels.gpu.kernels.products.choices import dot_tile
 from minfer_kernels.gpu.kernels.products.stream import plane_types
 from minfer_kernels.gpu.planes import decode
 from minfer_kernels.gpu.planes.layouts import LAYOUTS
+from minfer_kernels.gpu.targets import Target
 
 # Constants reach a kernel as Python values: pyright: reportArgumentType=false, reportGeneralTypeIssues=false
-
-
-@dataclass(frozen=True, slots=True)
-class DotTile:
-    """A program's tile of the result, `rows` of activations by `columns` of weights, `units` of 32 terms at a time."""
-
-    rows: int
-    columns: int
-    units: int
-    warps: int
-    stages: int
-
-
-def dot_tile(rows: int, fmt: str) -> DotTile:
-    """Few rows leave more programs to the columns; decoded weights stay in few registers."""
-    if rows <= 32:
-        return DotTile(32, 64, 2, 4, 3)
-    return DotTile(64, 64, 2, 4, 3) if rows <= 64 or not LAYOUTS[fmt].bits else DotTile(128, 64, 2, 4, 3)
 
 
 @triton.jit
@@ -58,7 +42,7 @@ def product(
     TILE: tl.constexpr,
     UNITS: tl.constexpr,
     ADD: tl.constexpr,
-    DP4A: tl.constexpr,
+    PTX: tl.constexpr,
 ):
     """out = x @ weight.T, plus `y` where ADD: TILE_ROWS x TILE of the result; x, y and out float32."""
     n_rows = tl.load(rows_at)
@@ -74,12 +58,12 @@ def product(
         a = tl.load(begin + term[None, :], mask=(token < n_rows)[:, None] & there[None, :], other=0.0)
         if FORMAT == "F32" or FORMAT == "BF16":  # noqa: PLR1714 - compile-time constants compare one by one
             w = _floats(quants, row, n, term, there, K, FORMAT)
-            total = tl.dot(a, tl.trans(w.to(tl.float32)), total, input_precision="tf32x3")
+            total = tl.dot(a, tl.trans(w.to(tl.float32)), total, input_precision=float_precision(PTX))
         elif FORMAT == "F16":
             w = _floats(quants, row, n, term, there, K, FORMAT)
             total = tl.dot(a.to(tl.float16), tl.trans(w), total)
         else:
-            w = _decoded(quants, high, scales, sub, row, n, first, K, FORMAT, UNITS, DP4A)
+            w = _decoded(quants, high, scales, sub, row, n, first, K, FORMAT, UNITS, PTX)
             total = tl.dot(a.to(tl.float16), tl.trans(w), total)
     inside = (token < n_rows)[:, None] & (row < n)[None, :]
     if ADD:
@@ -105,13 +89,13 @@ def _decoded(
     K: tl.constexpr,
     FORMAT: tl.constexpr,
     UNITS: tl.constexpr,
-    DP4A: tl.constexpr,
+    PTX: tl.constexpr,
 ):
     """UNITS units of rows as float16 `[rows, UNITS * 32]`, in the order of the activations."""
     at = row[:, None, None]
     unit = (first + tl.arange(0, UNITS))[None, :, None]
     inside = (at < n) & (unit < K // 32)
-    low, upper = decode.load_quads(quants, high, at, unit, inside, K, FORMAT, DP4A)
+    low, upper = decode.load_quads(quants, high, at, unit, inside, K, FORMAT, PTX)
     scale, other_scale, minimum, other_minimum = decode.unit_terms(scales, sub, at, unit, inside, K, FORMAT)
     whole = tl.join(_bytes(low, scale, minimum, FORMAT), _bytes(upper, other_scale, other_minimum, FORMAT))
     # [rows, unit, quad, byte / 2, byte % 2, half] to the order of elements.
@@ -131,12 +115,17 @@ def _half(quads, scale, minimum, J: tl.constexpr, FORMAT: tl.constexpr):
     return decode.weights_of(quads, scale, minimum, J, FORMAT).to(tl.float16)
 
 
-def _configurations() -> Iterator[Configuration]:
-    for fmt, layout in LAYOUTS.items():
-        for rows, shape, k in ((512, "7b", 18944), *((32, "7b", 18944),) * (fmt in ("Q4_0", "Q8_0", "F16"))):
-            tile = dot_tile(rows, fmt)
+FEWER_ROWS = {32: ("F32", "F16", "Q4_0", "Q8_0"), 64: ("Q4_0",)}
+"""Formats that are compiled for fewer rows as well."""
+
+
+def configurations_for(target: Target) -> Iterator[Configuration]:
+    """Of tiles, on one device."""
+    for fmt in LAYOUTS:
+        for rows in (512, *(rows for rows, formats in FEWER_ROWS.items() if fmt in formats)):
+            tile = dot_tile(target, fmt, rows)
             yield Configuration(
-                f"products.tiles.{fmt}.{shape}.{rows}rows",
+                f"products.tiles.{fmt}.7b.{rows}rows",
                 product,
                 {
                     **dict.fromkeys(("x", "y", "out"), "*fp32"),
@@ -145,20 +134,17 @@ def _configurations() -> Iterator[Configuration]:
                     **dict.fromkeys(("n", "x_stride", "y_stride", "out_stride"), "i32"),
                 },
                 {
-                    "K": k,
+                    "K": 18944,
                     "FORMAT": fmt,
                     "TILE_ROWS": tile.rows,
                     "TILE": tile.columns,
                     "UNITS": tile.units,
                     "ADD": True,
-                    "DP4A": layout.bits > 0,
+                    "PTX": True,
                 },
                 divisible=("x", *plane_types(fmt), "y", "out", "n", "x_stride", "y_stride", "out_stride"),
                 warps=tile.warps,
                 stages=tile.stages,
                 promises=Promises(tensor_cores=True),
-                sampled=rows == 512 and shape == "7b" and fmt in ("Q4_0", "F16"),
+                sampled=rows == 512 and fmt in ("Q4_0", "F16"),
             )
-
-
-CONFIGURATIONS = tuple(_configurations())
