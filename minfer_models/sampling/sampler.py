@@ -187,6 +187,11 @@ class Sampler:
     def _mask(self, constraint: Constraint) -> Mask | None:
         """What the constraint lets through."""
         mask = constraint.mask()
+        if mask is not None and (getattr(mask, "dtype", None) != np.uint32 or mask.ndim != 1):
+            kind = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, np.ndarray) else type(mask).__name__
+            raise SamplingError(
+                f"the constraint's mask is {kind}, not uint32 words whose bit i % 32 stands for token i"
+            )
         if mask is not None and len(mask) < mask_words(self.decodable):
             raise SamplingError(f"the mask has {len(mask)} words, fewer than {self.decodable} tokens take")
         return mask

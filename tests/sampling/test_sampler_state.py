@@ -225,6 +225,25 @@ def test_what_leaves_no_token_is_said(
     assert (sampler.step, constraint.taken) == (0, [])
 
 
+@pytest.mark.parametrize(
+    ("mask", "kind"),
+    [
+        (np.ones(40, bool), r"bool \[40\]"),
+        (np.full(40, 255, np.uint8), r"uint8 \[40\]"),
+        (np.full(2, 2**32 - 1, np.int64), r"int64 \[2\]"),
+        (np.full((2, 2), 2**32 - 1, np.uint32), r"uint32 \[2, 2\]"),
+        ([2**32 - 1] * 2, "list"),
+    ],
+)
+def test_a_mask_of_another_kind_is_refused(mask: Any, kind: str) -> None:
+    """A list of booleans, say, would be read as words of which the lowest bit counts."""
+    constraint = Only(3)
+    constraint.mask = lambda: mask  # type: ignore[method-assign]
+    sampler = Sampler(SamplingParams(temperature=0), 40, constraint=constraint)
+    with pytest.raises(SamplingError, match=f"the constraint's mask is {kind}, not uint32 words"):
+        sampler.sample(np.zeros(40, np.float32))
+
+
 def test_a_constraint_is_rewound_with_the_sampler_or_the_sampler_is_not() -> None:
     row = np.zeros(N, np.float32)
     sampler = Sampler(SamplingParams(seed=1), N, constraint=(constraint := Rewindable(1, 2)))
