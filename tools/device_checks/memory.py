@@ -30,7 +30,7 @@ def run(machine: Machine) -> None:
         say(Result(PART, "attention and KV kernels", "info", detail="left out: no compute-sanitizer here"))
         return
     command = [sanitizer, "--tool", "memcheck", "--error-exitcode", str(FOUND)]
-    command += [sys.executable, "-m", "tools.device_checks.part", "exercise", "--tied"]
+    command += [sys.executable, "-m", "tools.device_checks.child", "exercise"]
     # torch's own allocator would put an overrun into a neighbour that the sanitizer takes for the same allocation
     environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""`python -m tools.device_checks.part NAME ...`: one part, in a process of its own, saying a result a line.
+"""`python -m tools.device_checks.child NAME ...`: one part, in a process of its own, saying a result a line.
 
 Whoever starts it sets TRITON_INTERPRET for a dry run: kernels are interpreted or compiled from their import on.
 """
@@ -6,12 +6,9 @@ Whoever starts it sets TRITON_INTERPRET for a dry run: kernels are interpreted o
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 
 from tools.device_checks import environment, invariance, memory, models, op_matrix, peers
 from tools.device_checks.bench import Bench, load_types
@@ -88,19 +85,5 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--data", type=Path, default=Path())
     parser.add_argument("--ceilings", type=Path, default=Path("ceilings.json"))
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--tied", action="store_true", help="end when the standard input does")
     said = parser.parse_args(arguments)
-    if said.tied:
-        Thread(target=_end_with_input, daemon=True).start()
     PARTS[said.name](Given(tuple(said.of), Machine(said.dry), said.data, said.ceilings, said.seconds))
-
-
-def _end_with_input() -> None:
-    """Whoever started this holds the other end: a run that is killed leaves nobody on the device."""
-    while os.read(0, 64):  # not by way of sys.stdin, whose lock would be held when the interpreter ends
-        pass
-    os._exit(1)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -79,8 +79,8 @@ class Run:
 
     def command(self, words: Sequence[str], seconds: float) -> list[str]:
         """One part's process."""
-        command = [sys.executable, "-m", "tools.device_checks.part", *words, "--data", str(self.data)]
-        command += ["--ceilings", str(self.out / "ceilings.json"), "--seconds", f"{seconds:.0f}", "--tied"]
+        command = [sys.executable, "-m", "tools.device_checks.child", *words, "--data", str(self.data)]
+        command += ["--ceilings", str(self.out / "ceilings.json"), "--seconds", f"{seconds:.0f}"]
         return [*command, "--dry"] if self.dry else command
 
 
