@@ -38,8 +38,21 @@ def attention(
     shifted = scores - torch.where(largest.isfinite() | largest.isnan(), largest, 0.0)
     weights = torch.where(counts > 0, torch.exp(shifted) * counts, 0.0)
     total = weights.sum(dim=-1, keepdim=True)
-    summed = torch.einsum("tkgu,ukd->tkgd", weights, values)
+    summed = _weighted(weights, counts > 0, values)
     return (summed / torch.where(total == 0, 1.0, total)).flatten(1, 2)
+
+
+def _weighted(weights: Tensor, seen: Tensor, values: Tensor) -> Tensor:
+    """Sums over the cells, `[T, K, G, U]` times `[U, K, D]`.
+
+    A cell that a row doesn't see, by `seen` `[T, 1, 1, U]`, adds nothing to it, where 0 times NaN would.
+    """
+    finite = values.isfinite()
+    summed = torch.einsum("tkgu,ukd->tkgd", weights, torch.where(finite, values, 0.0))
+    for u in (~finite).flatten(1).any(dim=1).nonzero().flatten().tolist():
+        rest = weights[..., u, None] * torch.where(finite[u], 0.0, values[u])[None, :, None]
+        summed += torch.where(seen[..., u, None], rest, 0.0)
+    return summed
 
 
 def _reads(n_cells: int, positions: Tensor, window: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from minfer_ir.builder import GraphBuilder
 from minfer_ir.formats.cells import stored_cells
 from minfer_ir.graph import Graph, Node
 from minfer_ir.ops import OPS
-from minfer_ir.runtime.backend import Binding, BufRef, Split
+from minfer_ir.runtime.backend import Backend, Binding, BufRef, Split
 from minfer_ir.testing.tolerances import Held, Tolerance, difference
 from minfer_kernels.gpu.backend import GpuBackend
 from minfer_kernels.gpu.device import InterpretedDevice
@@ -142,14 +142,20 @@ class Run:
 
 
 def attend(
-    p: Problem, placed: Placed, options: AttentionOptions = SMALL, times: int = 1, target: Target = INTERPRETER
+    p: Problem,
+    placed: Placed,
+    options: AttentionOptions = SMALL,
+    times: int = 1,
+    target: Target = INTERPRETER,
+    on: Backend | None = None,
 ) -> Run:
-    """Through the backend as a plan of one node; rows of the bucket beyond the step's stay as they were: NaN.
+    """Through a backend, the GPU's unless `on` says, as a plan of one node.
 
-    `target`: whose tiles it takes where the options set none.
+    Rows of the bucket beyond the step's stay as they were: NaN. `target`: whose tiles it takes where the options set
+    none.
     """
     graph, node = _graph(p, placed)
-    backend = GpuBackend(torch.device("cpu"), attention=options, on=InterpretedDevice(target))
+    backend = on or GpuBackend(torch.device("cpu"), attention=options, on=InterpretedDevice(target))
     feed = {"q": p.q, "k": placed.k, "v": placed.v, "positions": placed.positions, "window": placed.window}
     refs: dict[int, BufRef] = {}
     for source in (n for n in graph if n.is_leaf()):
@@ -159,7 +165,7 @@ def attend(
         refs[source.id] = _buffer(backend, room, source.strides)
     refs[node.id] = _buffer(backend, np.full(node.type.nbytes, 255, np.uint8), node.strides)
     counts = _buffer(backend, np.array([len(p.q), 0], np.int32).view(np.uint8), (4,))
-    program = backend.compile(graph, Split(0, "gpu", (node.id,), ()), Binding(refs, {}, counts))
+    program = backend.compile(graph, Split(0, backend.name, (node.id,), ()), Binding(refs, {}, counts))
     for _ in range(times):
         program.run()
     out = backend.read(refs[node.id], node.type)
@@ -185,7 +191,7 @@ def _graph(p: Problem, placed: Placed) -> tuple[Graph, Node]:
     return graph, graph.nodes[-1]
 
 
-def _buffer(backend: GpuBackend, data: Array, strides: tuple[int, ...]) -> BufRef:
+def _buffer(backend: Backend, data: Array, strides: tuple[int, ...]) -> BufRef:
     ref = BufRef(backend.allocate(len(data)), 0, len(data), (1,))
     backend.write(ref, data)
     return BufRef(ref.buffer, 0, len(data), strides)

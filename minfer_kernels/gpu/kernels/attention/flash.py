@@ -15,6 +15,9 @@ from minfer_kernels.gpu.kernels.cells import F32, Q8_0, cell_row, load_elements,
 from minfer_kernels.gpu.kernels.lanes import float_precision
 from minfer_kernels.gpu.kernels.windows import block_cells, row_length, row_runs
 
+LARGEST_SCALE = tl.constexpr(515.5)
+"""Of packed blocks: 127 times the next float16 is beyond float16."""
+
 # Constants reach a kernel as Python values.
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAssignmentType=false
 
@@ -54,33 +57,72 @@ def _tile(
     longest = shortest + rows - 1
     lengths = tl.minimum(shortest + r, longest)
     runs = row_runs(window, row + rows - 1, MODE)
-    largest = tl.full([TILE], float("-inf"), tl.float32)
-    total = tl.zeros([TILE], tl.float32)
-    values = tl.zeros([TILE, d.shape[0]], tl.float32)
     whole = shortest // BLOCK * BLOCK
-    largest, total, values = _blocks(
-        largest, total, values, query, k, v, runs, lengths, 0, whole, longest, head // GROUP, cell_bytes, scale,
+    values = _attended(
+        query, k, v, runs, lengths, whole, longest, head // GROUP, cell_bytes, scale,
         False, KV_HEADS, HEAD_DIM, MODE, LAYOUT, BLOCK, STAGES, PTX,
     )  # fmt: skip
-    largest, total, values = _blocks(
-        largest, total, values, query, k, v, runs, lengths, whole, longest, longest, head // GROUP, cell_bytes, scale,
-        True, KV_HEADS, HEAD_DIM, MODE, LAYOUT, BLOCK, STAGES, PTX,
-    )  # fmt: skip
-    values = values / tl.where(total == 0.0, 1.0, total)[:, None]
+    if LAYOUT != Q8_0:  # noqa: SIM102
+        # Where not all rows attend a cell, 0 times a value that isn't finite got into those that don't.
+        if tl.max((~(tl.abs(values) < float("inf"))).to(tl.int32)) > 0:
+            values = _attended(
+                query, k, v, runs, lengths, whole, longest, head // GROUP, cell_bytes, scale,
+                True, KV_HEADS, HEAD_DIM, MODE, LAYOUT, BLOCK, STAGES, PTX,
+            )  # fmt: skip
     tl.store(out + row * out_stride + r[:, None] * out_stride + head * HEAD_DIM + d[None, :], values, mask=mask)
 
 
 @triton.jit
-def _blocks(
-    largest, total, values, query, k, v, runs, lengths, first, last, longest, kv_head, cell_bytes, scale,
-    MASKED: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, MODE: tl.constexpr, LAYOUT: tl.constexpr,
+def _attended(
+    query, k, v, runs, lengths, whole, longest, kv_head, cell_bytes, scale,
+    ODD: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, MODE: tl.constexpr, LAYOUT: tl.constexpr,
     BLOCK: tl.constexpr, STAGES: tl.constexpr, PTX: tl.constexpr,
 ):  # fmt: skip
-    """Blocks from position `first` to `last`; without MASKED all rows attend all of them."""
+    """The rows' results; positions up to `whole` are attended by all of them. ODD: as `_blocks` has it, all through."""
+    largest = tl.full([query.shape[0]], float("-inf"), tl.float32)
+    total = tl.zeros([query.shape[0]], tl.float32)
+    values = tl.zeros([query.shape[0], query.shape[1]], tl.float32)
+    if ODD:
+        largest, total, values, _ = _blocks(
+            largest, total, values, query, k, v, runs, lengths, 0, longest, whole, longest, kv_head, cell_bytes, scale,
+            True, True, KV_HEADS, HEAD_DIM, MODE, LAYOUT, BLOCK, STAGES, PTX,
+        )  # fmt: skip
+    else:
+        largest, total, values, _ = _blocks(
+            largest, total, values, query, k, v, runs, lengths, 0, whole, whole, longest, kv_head, cell_bytes, scale,
+            False, False, KV_HEADS, HEAD_DIM, MODE, LAYOUT, BLOCK, STAGES, PTX,
+        )  # fmt: skip
+        largest, total, values, odd = _blocks(
+            largest, total, values, query, k, v, runs, lengths, whole, longest, whole, longest, kv_head, cell_bytes,
+            scale, True, False, KV_HEADS, HEAD_DIM, MODE, LAYOUT, BLOCK, STAGES, PTX,
+        )  # fmt: skip
+        if LAYOUT == Q8_0:  # noqa: SIM102 a constant, which leaves the rest out
+            if odd > 0:
+                values = _with_odd_values(
+                    values, v, runs, lengths, whole, longest, kv_head, cell_bytes, KV_HEADS, HEAD_DIM, MODE, LAYOUT
+                )
+    return values / tl.where(total == 0.0, 1.0, total)[:, None]
+
+
+@triton.jit
+def _blocks(
+    largest, total, values, query, k, v, runs, lengths, first, last, whole, longest, kv_head, cell_bytes, scale,
+    MASKED: tl.constexpr, ODD: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, MODE: tl.constexpr,
+    LAYOUT: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, PTX: tl.constexpr,
+):  # fmt: skip
+    """Blocks from position `first` to `last`; without MASKED all rows attend all of them.
+
+    ODD: from `whole` on, values that aren't finite reach the rows that attend them and no others. It takes registers
+    and time, so it is for tiles where it matters. Packed cells instead have few scales to look at: with MASKED, values
+    whose scale is out of bounds are left out, and the last result is 1 where there are some.
+    """
+    odd = tl.full([], 0, tl.int32)
     for start in tl.range(first, last, BLOCK, num_stages=STAGES):
         at = start + tl.arange(0, BLOCK)
         cells = block_cells(runs, start, BLOCK, MODE)
-        keys = _cells(cell_row(k, cells, cell_bytes), at < longest, kv_head, MASKED, KV_HEADS, HEAD_DIM, LAYOUT)
+        keys, _ = _cells(
+            cell_row(k, cells, cell_bytes), at < longest, kv_head, MASKED, False, KV_HEADS, HEAD_DIM, LAYOUT
+        )
         scores = scale * tl.dot(query, tl.trans(keys), input_precision=float_precision(PTX))
         if MASKED:
             scores = tl.where(at[None, :] < lengths[:, None], scores, float("-inf"))
@@ -90,32 +132,66 @@ def _blocks(
         weights, fade = tl.exp2(scores - shift[:, None]), tl.exp2(largest - shift)
         total = total * fade + tl.sum(weights, 1)
         largest = now
-        tile = _cells(cell_row(v, cells, cell_bytes), at < longest, kv_head, MASKED, KV_HEADS, HEAD_DIM, LAYOUT)
+        tile, unfit = _cells(
+            cell_row(v, cells, cell_bytes), at < longest, kv_head, MASKED, MASKED, KV_HEADS, HEAD_DIM, LAYOUT
+        )
+        if ODD:
+            tile = tl.where((tl.abs(tile) < float("inf")) | (start < whole), tile, 0.0)
         values = tl.dot(weights.to(tile.dtype), tile, values * fade[:, None], input_precision=float_precision(PTX))
-    return largest, total, values
+        if ODD:
+            values = _with_odd_values(
+                values, v, runs, lengths, tl.maximum(start, whole), tl.minimum(start + BLOCK, longest), kv_head,
+                cell_bytes, KV_HEADS, HEAD_DIM, MODE, LAYOUT,
+            )  # fmt: skip
+        if MASKED and LAYOUT == Q8_0:
+            odd = tl.maximum(odd, tl.max(unfit))
+    return largest, total, values, odd
+
+
+@triton.jit
+def _with_odd_values(
+    values, v, runs, lengths, first, last, kv_head, cell_bytes,
+    KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, MODE: tl.constexpr, LAYOUT: tl.constexpr,
+):  # fmt: skip
+    """`values` plus, of positions `first` to `last`, what isn't finite, in the rows that attend the position."""
+    for position in range(first, last):
+        row = cell_row(v, block_cells(runs, position, 1, MODE), cell_bytes)
+        there = tl.full([1], True, tl.int1)
+        tile, _ = _cells(row, there, kv_head, False, False, KV_HEADS, HEAD_DIM, LAYOUT)
+        odd = tl.where(tl.abs(tile) < float("inf"), 0.0, tile.to(tl.float32))
+        values = tl.where(position < lengths[:, None], values + odd, values)
+    return values
 
 
 @triton.jit
 def _cells(
-    rows, inside, kv_head, MASKED: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, LAYOUT: tl.constexpr
-):
-    """A head of `rows` `[BLOCK, padded HEAD_DIM]`, float16 or float32; zeros where not `inside`."""
+    rows, inside, kv_head,
+    MASKED: tl.constexpr, FIT: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, LAYOUT: tl.constexpr,
+):  # fmt: skip
+    """A head of `rows` `[BLOCK, padded HEAD_DIM]`, float16 or float32; with MASKED zeros where not `inside`.
+
+    FIT: packed blocks with values beyond float16 are zeros too, and the second result, int32, is 1 for them.
+    """
     WIDTH: tl.constexpr = KV_HEADS * HEAD_DIM
     COLUMNS: tl.constexpr = max(16, triton.next_power_of_2(HEAD_DIM))
     d = tl.arange(0, COLUMNS)[None, :]
     mask = (inside[:, None] | (not MASKED)) & (d < HEAD_DIM)
+    unfit = 0
     if LAYOUT == Q8_0:
         quants = load_quants(rows[:, None], kv_head * HEAD_DIM + d, mask)
         b = tl.arange(0, COLUMNS // 32)[None, :]
         some = (inside[:, None] | (not MASKED)) & (b < HEAD_DIM // 32)
         scales = load_scales(rows[:, None], kv_head * (HEAD_DIM // 32) + b, WIDTH, some).to(tl.float16)
+        if FIT:
+            fit = tl.abs(scales) <= LARGEST_SCALE
+            scales, unfit = tl.where(fit, scales, 0.0), (~fit).to(tl.int32)
         blocks = tl.reshape(quants, [rows.shape[0], COLUMNS // 32, 32]).to(tl.float16) * scales[:, :, None]
         tile = tl.reshape(blocks, [rows.shape[0], COLUMNS])
     else:
         tile = load_elements(rows[:, None], kv_head * HEAD_DIM + d, WIDTH, mask, LAYOUT)
         if LAYOUT != F32:
             tile = tile.to(tl.float16)
-    return tile
+    return tile, unfit
 
 
 @triton.jit
