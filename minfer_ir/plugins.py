@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from minfer_ir.opspec import FusedOp, Op, OpError
@@ -98,9 +100,20 @@ def _check_compositions(plugin: Plugin) -> None:
         raise
 
 
-def emitters(backend: str) -> dict[str, Any]:
+def emitters(backend: str) -> Mapping[str, Any]:
     """What the enabled plug-ins' kernels for `backend` are emitted by, by op. Imports their modules."""
-    return {op: emit for module in _modules(backend) for op, emit in module.EMITTERS.items()}
+    return declared(backend, "EMITTERS")
+
+
+def declared(backend: str, what: str) -> Mapping[str, Any]:
+    """By op, what the enabled plug-ins' modules for `backend` call `what`; those without such a table have none."""
+    return _joined(tuple(_modules(backend)), what)
+
+
+@cache
+def _joined(modules: tuple[ModuleType, ...], what: str) -> Mapping[str, Any]:
+    """Made once for the plug-ins that are enabled: it is asked for every node that isn't of an op of ours."""
+    return MappingProxyType({op: found for module in modules for op, found in getattr(module, what, {}).items()})
 
 
 def launch_sites(backend: str) -> tuple[str, ...]:
@@ -108,7 +121,7 @@ def launch_sites(backend: str) -> tuple[str, ...]:
     return tuple(site for module in _modules(backend) for site in getattr(module, "SITES", ()))
 
 
-def _modules(backend: str) -> list[Any]:
+def _modules(backend: str) -> list[ModuleType]:
     return [importlib.import_module(p.kernels[backend]) for p in _enabled.values() if backend in p.kernels]
 
 

@@ -18,7 +18,8 @@ class BudgetError(RuntimeError):
 class Demand:
     """Bytes a graph asks for on one backend, and what is held there already.
 
-    `pool_need`, `kv_need` and `weights_need` would be new allocations; `weights`, `kv` and `pool` exist.
+    `pool_need`, `kv_need` and `weights_need` would be new allocations; `weights`, `kv` and `pool` exist. `scratch` is
+    what of the graph's buffers isn't for values.
     """
 
     pool_need: int
@@ -27,6 +28,7 @@ class Demand:
     kv: int
     pool: int
     weights_need: int = 0
+    scratch: int = 0
 
     @property
     def need(self) -> int:
@@ -62,10 +64,10 @@ def check_budget(backend: str, demand: Demand, memory: MemoryInfo, limit: int | 
         return
     source = "set" if limit is not None else "three quarters of what was available, plus what is held"
     available = _available(memory)
+    scratch = f" with {mib(demand.scratch)} of scratch" if demand.scratch else ""
     raise BudgetError(
-        f"{backend}: this graph needs {mib(demand.need)} more "
-        f"(weights {mib(demand.weights_need)}, buffers {mib(demand.pool_need)}, KV cells {mib(demand.kv_need)}) "
-        f"on top of {mib(demand.weights)} "
+        f"{backend}: this graph needs {mib(demand.need)} more (weights {mib(demand.weights_need)}, "
+        f"buffers {mib(demand.pool_need)}{scratch}, KV cells {mib(demand.kv_need)}) on top of {mib(demand.weights)} "
         f"of weights, {mib(demand.kv)} of KV cells and {mib(demand.pool)} in the pool: "
         f"{mib(demand.held + demand.need)} exceeds the budget of {mib(budget)} ({source}; available {available}). "
         "A smaller context or prefill chunk needs less."

@@ -17,7 +17,7 @@ from minfer_ir.memory.window import PlanError, Window
 from minfer_ir.runtime.backend import Split
 from minfer_ir.types import Strides
 
-Kind = Literal["input", "value", "view", "inplace", "staged", "kv"]
+Kind = Literal["input", "value", "view", "inplace", "staged", "kv", "scratch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,8 @@ class MemoryPlan:
     in its storage (views and in-place results too); the interval of any other value is its own. `inplace` maps a
     node to the operand whose bytes it takes over. `copies` lists, by split index, what is staged before the split
     runs. `homes` says which backend to read a node's value from. `live` is the largest number of bytes in use at
-    once, per backend. Equal graphs and splits give equal plans.
+    once, per backend. `scratch` is what the programs of a backend write beside values, theirs for the whole step; a
+    backend without has no entry. Equal graphs and splits give equal plans.
     """
 
     buffers: Mapping[str, tuple[PlannedBuffer, ...]]
@@ -91,6 +92,7 @@ class MemoryPlan:
     copies: Mapping[int, tuple[Copy, ...]]
     homes: Mapping[int, str]
     live: Mapping[str, int]
+    scratch: Mapping[str, Placement]
 
     def sizes(self, backend: str) -> tuple[int, ...]:
         """Bytes of each buffer on `backend`, by index: what `Pool.reserve` takes."""
@@ -100,21 +102,30 @@ class MemoryPlan:
         """Bytes of all buffers on `backend`."""
         return sum(self.sizes(backend))
 
+    def scratch_bytes(self, backend: str) -> int:
+        """Bytes of the scratch on `backend`, a part of its pool."""
+        return self.scratch[backend].length if backend in self.scratch else 0
+
     def region_bytes(self, backend: str) -> int:
         """Bytes of all KV regions on `backend`."""
         return sum(r.nbytes for r in self.regions.get(backend, ()))
 
 
 def plan_memory(
-    graph: Graph, splits: Sequence[Split], *, inplace: bool = True, contiguous_only: AbstractSet[str] = frozenset()
+    graph: Graph,
+    splits: Sequence[Split],
+    *,
+    inplace: bool = True,
+    contiguous_only: AbstractSet[str] = frozenset(),
+    scratch: Mapping[str, int] = MappingProxyType({}),
 ) -> MemoryPlan:
-    """Give every value a place.
+    """Give every value a place, and every backend the bytes of `scratch` that it asks for.
 
     `inplace=False` gives every computed node bytes of its own. On the backends in `contiguous_only` (those whose
     `Capabilities.layouts` is "contiguous") no output takes over a window with gaps. Raises PlanError for splits that
     don't fit the graph, a KV region with two sizes or on two backends, and a store into something else than a region.
     """
-    return _Planner(graph, analyze(graph, splits), inplace, contiguous_only).plan(splits)
+    return _Planner(graph, analyze(graph, splits), inplace, contiguous_only).plan(splits, scratch)
 
 
 @dataclass(slots=True)
@@ -183,10 +194,14 @@ class _Planner:
         self.active_backend: list[str] = []
         self.placements: dict[Place, Placement] = {}
         self.taken: dict[int, int] = {}
+        self.scratch: dict[str, Placement] = {}
 
-    def plan(self, splits: Sequence[Split]) -> MemoryPlan:
+    def plan(self, splits: Sequence[Split], scratch: Mapping[str, int]) -> MemoryPlan:
         for split in splits:
             self.buffers.setdefault(split.backend, _Buffers())
+        for backend, nbytes in sorted(scratch.items()):
+            if nbytes:
+                self.scratch[backend] = Placement(self.buffers[backend].take(nbytes), 0, nbytes, (1,), "scratch")
         self._place_leaves()
         starts = {split.nodes[0]: split.index for split in splits}
         for node in self.graph:
@@ -296,6 +311,7 @@ class _Planner:
             MappingProxyType(dict(self.live.copies)),
             MappingProxyType(dict(self.live.homes)),
             MappingProxyType({b: buffers.peak for b, buffers in self.buffers.items()}),
+            MappingProxyType(self.scratch),
         )
 
     def _interval(self, place: Place) -> Interval:

@@ -12,7 +12,8 @@ class MemoryReport:
     """Bytes on one backend.
 
     `pool` is what the pool holds now, `live` what the running plan uses of it at its fullest node, `peak` the most
-    that weights, KV cells and pool ever took together. `budget` is None when there is no bound.
+    that weights, KV cells and pool ever took together. `budget` is None when there is no bound. `scratch` is what of
+    the pool, and of `live`, the running plan's kernels write beside values.
     """
 
     backend: str
@@ -22,6 +23,7 @@ class MemoryReport:
     live: int
     peak: int
     budget: int | None
+    scratch: int = 0
 
     @property
     def total(self) -> int:
@@ -40,6 +42,7 @@ class MemoryReport:
             "kv cells": self.kv,
             "pool": self.pool,
             "live": self.live,
+            **({"scratch": self.scratch} if self.scratch else {}),
             "total": self.total,
             "peak": self.peak,
             "budget": self.budget,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from minfer_ir.memory.liveness import analyze
 from minfer_ir.memory.plan import plan_memory
 from minfer_ir.passes.base import Lowering, LoweringError
+from minfer_ir.runtime.backend import UsesScratch
 from minfer_ir.runtime.executable import Executable
 from minfer_ir.runtime.resources import Resources
 
@@ -32,8 +33,20 @@ class Allocate:
     def run(self, state: Lowering) -> Lowering:
         """The state with `memory`."""
         rigid = {name for name, b in state.backends.items() if b.capabilities.layouts == "contiguous"}
-        plan = plan_memory(state.graph, state.splits, inplace=self.inplace, contiguous_only=rigid)
+        plan = plan_memory(
+            state.graph, state.splits, inplace=self.inplace, contiguous_only=rigid, scratch=_scratch(state)
+        )
         return replace(state, memory=plan)
+
+
+def _scratch(state: Lowering) -> dict[str, int]:
+    """Bytes by backend: its programs run one after the other, and share them."""
+    wanted: dict[str, int] = {}
+    for split in state.splits:
+        backend = state.backends[split.backend]
+        if isinstance(backend, UsesScratch):
+            wanted[split.backend] = max(wanted.get(split.backend, 0), backend.scratch_need(state.graph, split))
+    return wanted
 
 
 @dataclass(frozen=True, slots=True)

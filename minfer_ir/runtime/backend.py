@@ -112,6 +112,8 @@ class Binding:
     weights: Mapping[int, int]
     n_rows: BufRef
     """The int32 pair (token rows, output rows) of the step."""
+    scratch: BufRef | None = None
+    """What a backend that `UsesScratch` has its programs write to beside values; None where nobody planned it."""
 
 
 class Program(Protocol):
@@ -224,6 +226,15 @@ class AsyncCopies(Protocol):
 
     def write_all(self, writes: Sequence[tuple[BufRef, Array]]) -> None:
         """As `write` of each, together; the arrays may change at once."""
+        ...
+
+
+@runtime_checkable
+class UsesScratch(Protocol):
+    """What a backend also has whose programs write more than values: memory that they fill before they read it."""
+
+    def scratch_need(self, graph: Graph, split: Split) -> int:
+        """Bytes that a program of `split` wants at `Binding.scratch`; all programs may have the same ones."""
         ...
 
 

@@ -68,6 +68,13 @@ class Executable:
         buffer = self._regions[backend][place.buffer] if self._in_region(node) else self._buffers[backend][place.buffer]
         return BufRef(buffer, place.offset, place.length, place.strides)
 
+    def scratch(self, backend: str) -> BufRef | None:
+        """What the programs on `backend` write beside values; None where they want nothing."""
+        place = self.plan.scratch.get(backend)
+        if place is None:
+            return None
+        return BufRef(self._buffers[backend][place.buffer], place.offset, place.length, place.strides)
+
     def run(self, inputs: Mapping[str, Array]) -> None:
         """One forward; raises FillError before anything is written when the inputs don't fit."""
         self._fill(inputs)
@@ -175,7 +182,8 @@ class Executable:
         self.resources.probe.hit("split.compile")
         values = {node: self.ref(node, name) for node, name in self.plan.placements if name == split.backend}
         n_rows = self.graph.by_name[N_ROWS].id
-        binding = Binding(values, self._weights[split.backend], self.ref(n_rows, split.backend))
+        counts, scratch = self.ref(n_rows, split.backend), self.scratch(split.backend)
+        binding = Binding(values, self._weights[split.backend], counts, scratch)
         return self.resources.backends[split.backend].compile(self.graph, split, binding)
 
 

@@ -91,6 +91,7 @@ class Resources:
             kv=self.regions.nbytes(device),
             pool=pool.nbytes,
             weights_need=weights + device.table_need(graph),
+            scratch=plan.scratch_bytes(backend),
         )
 
     def report(self, backend: str, plan: MemoryPlan) -> MemoryReport:
@@ -104,6 +105,7 @@ class Resources:
             live=plan.live.get(backend, 0),
             peak=max(self._peaks.get(backend, 0), held),
             budget=budget_bytes(self._limit(backend), device.memory(), held),
+            scratch=plan.scratch_bytes(backend),
         )
 
     def _limit(self, backend: str) -> int | None:

@@ -23,17 +23,19 @@ from minfer_kernels.gpu.device import Device, device_for
 from minfer_kernels.gpu.emit import LAUNCH_SITES, REFUSALS, emitter_of
 from minfer_kernels.gpu.emit.products import MOST_ROWS, activation_format, in_turns
 from minfer_kernels.gpu.emitter import Emitter
-from minfer_kernels.gpu.groups import emit_nodes, runs_of
+from minfer_kernels.gpu.groups import emit_nodes, need, runs_of
 from minfer_kernels.gpu.kernels.attention.choices import DEFAULT, AttentionOptions
 from minfer_kernels.gpu.launch import SITE_PREFIX, Launch
 from minfer_kernels.gpu.moves import MOVE_SITES
 from minfer_kernels.gpu.moves import copy_cells as move_cells
+from minfer_kernels.gpu.scratch import Dealer, Need, Shapes
 from minfer_kernels.gpu.tables import RopeTables
 from minfer_kernels.gpu.timing import LaunchTimes, run_timed
 from minfer_kernels.gpu.transfers import Download, Transfers
 from minfer_kernels.gpu.waits import Waits
 from minfer_kernels.gpu.weights import GpuWeight, make_weight, weight_bytes
-from minfer_kernels.tensors.buffers import TensorBuffers, from_numpy
+from minfer_kernels.tensors.backend import TensorBackend
+from minfer_kernels.tensors.buffers import from_numpy
 
 CALL_SITES = (*(SITE_PREFIX + site for site in (*LAUNCH_SITES, *MOVE_SITES)), *CAPTURE_SITES, "memory.query")
 """What a probe must know: every launch, by the place in the code, and what is done around launches."""
@@ -61,7 +63,7 @@ def capabilities(activations: Activations, attention: AttentionOptions, invarian
     )
 
 
-class GpuBackend:
+class GpuBackend(TensorBackend):
     """Owns device buffers and weights. `device` is a CUDA device, or the CPU under Triton's interpreter.
 
     `activations`: how products read theirs where the weight is quantized. "8-bit": up to 16 rows as 8-bit blocks, more
@@ -85,18 +87,18 @@ class GpuBackend:
         attention: AttentionOptions = DEFAULT,
         invariant: bool = False,
     ) -> None:
+        self.on = on or device_for(device)
+        super().__init__(self.on.place)
         self.capabilities = capabilities(activations, attention, invariant)
         self.attention = replace(attention, split_rows=ALL_ROWS) if invariant else attention
         self.invariant = invariant
-        self.on = on or device_for(device)
-        self.device = self.on.place
         self.captures = capture and self.on.captures
-        self.buffers = TensorBuffers(self.device)
         self.transfers = Transfers(self.on, waits or Waits(), async_copies)
         self.call_sites = (*CALL_SITES, *(SITE_PREFIX + site for site in plugins.launch_sites(self.name)))
         self.probe = Probe((), self.call_sites)
         self._weights: list[GpuWeight] = []
         self._tables = RopeTables(self.device)
+        self._counters = torch.zeros(0, dtype=torch.int32, device=self.device)
 
     def watch(self, probe: Probe) -> None:
         """Report to an engine's probe."""
@@ -133,14 +135,6 @@ class GpuBackend:
             return MemoryInfo(None, None, f"{self.device}: {error}")
         return self.on.memory()
 
-    def allocate(self, nbytes: int) -> int:
-        """A zeroed device buffer."""
-        return self.buffers.allocate(nbytes)
-
-    def free(self, buffer: int) -> None:
-        """Drop a device buffer."""
-        self.buffers.free(buffer)
-
     def write(self, ref: BufRef, data: Array) -> None:
         """Copy host rows into a window; on its way when this returns."""
         self.write_all([(ref, data)])
@@ -170,23 +164,29 @@ class GpuBackend:
         return len(self._weights) - 1
 
     def weight_bytes(self) -> int:
-        """Bytes of the weights and of the tables of angles."""
-        return sum(w.nbytes for w in self._weights) + self._tables.nbytes
+        """Bytes of the weights, of the tables of angles and of counters."""
+        return sum(w.nbytes for w in self._weights) + self._tables.nbytes + 4 * len(self._counters)
 
     def weight_need(self, dtype: Format, shape: Shape, uses: frozenset[str]) -> int:
         """Bytes of the weight's planes."""
         return weight_bytes(dtype, shape)
 
     def table_need(self, graph: Graph) -> int:
-        """Bytes of the angles of rope nodes that have no table yet."""
-        return self._tables.need(graph, self.name)
+        """Bytes of the angles of rope nodes that have no table yet, and of more counters."""
+        own = tuple(n.id for n in graph if n.backend == self.name and not n.is_leaf())
+        counters = need(self._shapes(graph), Split(0, self.name, own, ())).counters
+        return self._tables.need(graph, self.name) + 4 * max(0, counters - len(self._counters))
+
+    def scratch_need(self, graph: Graph, split: Split) -> int:
+        """Bytes that the launches of the split write beside values: parts of attention, unfinished products."""
+        return need(self._shapes(graph), split).scratch
 
     def compile(self, graph: Graph, split: Split, binding: Binding) -> GpuProgram:
         """The launches of the split."""
         weights = {node: self._weights[w] for node, w in binding.weights.items()}
-        emitter = Emitter(
-            graph, binding, self.buffers, weights, self._tables, self.attention, self.invariant, self.on.target
-        )
+        shapes = self._shapes(graph)
+        dealt = self._dealer(need(shapes, split), binding.scratch)
+        emitter = Emitter(shapes, binding, self.buffers, weights, self._tables, dealt)
         spans = emit_nodes(emitter, graph, split)
         windows = _kv_windows(graph, split, binding)
         grouped = any(group is not None for group, _ in runs_of(graph, split))
@@ -198,6 +198,21 @@ class GpuBackend:
         """The groups that store a later member's rows while rows of the first are still computed."""
         grouped = [members for group, members in runs_of(graph, split) if group is not None and group.reads_longer]
         return tuple((members[0].id, members[-1].id) for members in grouped)
+
+    def _shapes(self, graph: Graph) -> Shapes:
+        return Shapes(graph, self.device, self.attention, self.invariant, self.on.target)
+
+    def _dealer(self, wanted: Need, planned: BufRef | None) -> Dealer:
+        """What launches take beside values: planned, or a program's own; counters are one for all programs.
+
+        Older programs still point to the counters that more of them replace.
+        """
+        if wanted.counters > len(self._counters):
+            self._counters = torch.zeros(wanted.counters, dtype=torch.int32, device=self.device)
+        if planned is None:
+            return Dealer(wanted, torch.empty(wanted.scratch, dtype=torch.uint8, device=self.device), self._counters)
+        held = self.buffers.bytes_of(planned.buffer)[planned.offset : planned.offset + planned.length]
+        return Dealer(wanted, held, self._counters)
 
     def identity(self, regions: Sequence[tuple[str, BufRef]]) -> CaptureIdentity:
         """What a graph captured now over these KV regions, (type, window) each, would stand on."""

@@ -14,37 +14,36 @@ from minfer_ir.graph import Graph, Node
 from minfer_ir.ops.rope import RopeAttrs
 from minfer_ir.runtime.backend import Binding
 from minfer_ir.types import TensorType
-from minfer_kernels.gpu.kernels.attention.choices import DEFAULT, AttentionOptions
 from minfer_kernels.gpu.launch import Fallback, Launch
+from minfer_kernels.gpu.scratch import Dealer, Shapes, Wants
 from minfer_kernels.gpu.tables import RopeTables
-from minfer_kernels.gpu.targets import INTERPRETER, Target
 from minfer_kernels.gpu.weights import GpuWeight
 from minfer_kernels.tensors.buffers import TensorBuffers
 
 N_ROWS = TensorType((2,), I32)
 
 
-class Emitter:
-    """Resolves operands while a program's launches are written."""
+class Emitter(Shapes):
+    """Resolves operands while a program's launches are written.
+
+    Scratch comes from `dealt`, which holds every node to what it declared: `scratch` and `counters` are its until the
+    next node's launches.
+    """
 
     def __init__(
         self,
-        graph: Graph,
+        shapes: Shapes,
         binding: Binding,
         buffers: TensorBuffers,
         weights: Mapping[int, GpuWeight],
         tables: RopeTables,
-        attention: AttentionOptions = DEFAULT,
-        invariant: bool = False,
-        target: Target = INTERPRETER,
+        dealt: Dealer,
     ) -> None:
-        self.graph, self.binding, self.weights, self.attention = graph, binding, weights, attention
-        self.target = target
-        """What tiles are chosen for."""
-        self.invariant = invariant
-        """Whether every row takes the kernels of few rows."""
+        super().__init__(shapes.graph, shapes.device, shapes.attention, shapes.invariant, shapes.target)
+        self.binding, self.weights = binding, weights
         self.kept: dict[Any, Any] = {}
         """What the nodes of one program share, by whatever tells it from others."""
+        self.dealt = dealt
         self._tables = tables
         self.launches: list[Launch] = []
         self.label: str | None = None
@@ -79,10 +78,6 @@ class Emitter:
         args = {name: value for name, value in given.items() if name not in constants}
         return Launch(site, self.label or node.name, kernel, grid, args, constants, warps, stages)
 
-    def sources(self, node: Node) -> list[Node]:
-        """The operand nodes in declaration order."""
-        return [self.graph[s] for s in node.sources]
-
     def tensor(self, node: Node) -> torch.Tensor:
         """A value's window in storage form (blocks as uint8 rows); a vector weight's float32 values."""
         if node.id in self.weights:
@@ -106,26 +101,18 @@ class Emitter:
             return self._tables.table(attrs, None, None)
         return self._tables.table(attrs, self.binding.weights[factors.id], self.tensor(factors))
 
-    @property
-    def ptx(self) -> bool:
-        """Whether kernels may use inline PTX: on an NVIDIA device, not under the interpreter."""
-        return self._buffers.device.type == "cuda" and torch.version.hip is None
-
     def scratch(self, nbytes: int) -> torch.Tensor:
-        """Zeroed memory of this program's own, as bytes."""
-        return torch.zeros(nbytes, dtype=torch.uint8, device=self._buffers.device)
+        """Bytes that the node's launches write before they read them."""
+        return self.dealt.scratch(nbytes)
 
-    def shared(self, name: str, nbytes: int) -> torch.Tensor:
-        """Zeroed memory that all nodes of this program share, for what doesn't outlast a node's launches."""
-        key = (name, nbytes)
-        if key not in self.kept:
-            self.kept[key] = self.scratch(nbytes)
-        return self.kept[key]
+    def counters(self, n: int) -> torch.Tensor:
+        """int32 zeros that the node's launches leave as zeros."""
+        return self.dealt.counters(n)
 
     def rows_at(self, node: Node) -> torch.Tensor:
         """The int32 that holds how many rows `node` has in this step."""
         if node.type.rows is None:
-            return torch.tensor([most_rows(node)], dtype=torch.int32, device=self._buffers.device)
+            return torch.tensor([most_rows(node)], dtype=torch.int32, device=self.device)
         return self.n_rows[0:1] if node.type.rows == "token" else self.n_rows[1:2]
 
 
@@ -139,13 +126,15 @@ class Group:
 
     `taken` says how many of the nodes from `nodes[i]` on it takes, 0 for none. `emit` writes the launch in the place of
     the first: no operand of a later member may be computed between them. `reads_longer`: results of later members are
-    written while other programs of the launch still read the first one's operands.
+    written while other programs of the launch still read the first one's operands. `wants`: unset, what the members
+    want.
     """
 
     name: str
     taken: Callable[[Graph, Sequence[Node], int], int]
     emit: Callable[[Emitter, Sequence[Node]], None]
     reads_longer: bool = False
+    wants: Callable[[Shapes, Sequence[Node]], Wants] | None = None
 
 
 def row_width(node: Node) -> int:

@@ -22,6 +22,7 @@ from minfer_ir.runtime.resources import Resources
 from minfer_ir.types import TensorType
 from minfer_kernels.gpu.backend import CALL_SITES, GpuBackend
 from minfer_kernels.gpu.device import CudaDevice
+from minfer_kernels.gpu.scratch import Dealer, Need, Wants
 from minfer_kernels.gpu.waits import ASLEEP, DeviceError, DeviceTimeoutError, Waits
 
 CPU = torch.device("cpu")
@@ -192,3 +193,43 @@ def test_what_is_written_together_is_read_back(dtype: type) -> None:
     backend.write_all(list(zip(refs, parts, strict=True)))
     for ref, part in zip(refs, parts, strict=True):
         assert np.array_equal(backend.read(ref, TensorType(part.shape, kinds[dtype])), part)
+
+
+def test_a_program_needs_its_fullest_node_and_all_that_is_kept() -> None:
+    wants = [Wants((100, 1000), (3,), {"tiles": 40}), Wants((2000,), (), {"tiles": 40}), Wants((), (65, 1))]
+    assert Need.of(wants) == Need(passing=2048, kept=256, counters=192)
+    assert Need.of([]) == Need(0, 0, 0)
+    assert Wants.together(wants[:2]) == Wants((100, 1000, 2000), (3,), {"tiles": 40})
+
+
+def dealer(need: Need) -> Dealer:
+    return Dealer(need, torch.zeros(need.scratch, dtype=torch.uint8), torch.zeros(need.counters, dtype=torch.int32))
+
+
+def test_nodes_get_the_same_bytes_in_turn_and_pieces_of_one_lie_apart() -> None:
+    wants = Wants((100, 1000), (3, 1), {"tiles": 40})
+    dealt = dealer(Need.of([wants]))
+    kept = dealt.kept(40)
+    for _ in range(2):
+        dealt.begin(wants)
+        pieces = [dealt.scratch(100), dealt.scratch(1000), kept]
+        starts = [p.data_ptr() - pieces[0].data_ptr() for p in pieces]
+        assert starts == [0, 256, 256 + 1024]
+        assert [len(dealt.counters(n)) for n in (3, 1)] == [3, 1]
+        dealt.end("it")
+
+
+def test_a_node_that_takes_something_else_than_it_declared_is_an_error() -> None:
+    dealt = dealer(Need(1024, 0, 64))
+    dealt.begin(Wants((100,), (1,)))
+    dealt.scratch(100)
+    with pytest.raises(
+        BackendError, match=r"%3 declared Wants\(scratch=\(100,\), counters=\(1,\).* took \(100,\) bytes and"
+    ):
+        dealt.end("%3")
+    with pytest.raises(
+        BackendError, match=r"1000 torch\.uint8 of scratch at 256 of 1024: more than any launch declared"
+    ):
+        dealt.scratch(1000)
+    with pytest.raises(BackendError, match=r"wants .* and has 10 bytes and 64 counters"):
+        Dealer(Need(1024, 0, 64), torch.zeros(10, dtype=torch.uint8), torch.zeros(64, dtype=torch.int32))

@@ -319,3 +319,16 @@ def test_equal_graphs_give_equal_plans() -> None:
         gate, up = b.split_parts(fresh(b, x, 16, "w"), [8, 8])
         plans.append(plan(b, b.softmax(b.swiglu(gate, up)), up))
     assert plans[0] == plans[1]
+
+
+def test_scratch_is_a_buffer_that_no_value_ever_has() -> None:
+    b, x = start()
+    graph, splits = on(b, b.silu(fresh(b, fresh(b, x, 32, "w"), 8, "v")))
+    without, made = plan_memory(graph, splits), plan_memory(graph, splits, scratch={"a": 5000})
+    (scratch,) = made.scratch.values()
+    assert (scratch.offset, scratch.length, scratch.kind) == (0, 5000, "scratch")
+    assert scratch.buffer not in {place.buffer for place in made.placements.values()}
+    assert made.buffers["a"][scratch.buffer].largest == 5000
+    assert made.scratch_bytes("a") == 5000 and made.live["a"] == without.live["a"] + 5000
+    assert made.pool_bytes("a") == without.pool_bytes("a") + 8192
+    assert not without.scratch and plan_memory(graph, splits, scratch={"a": 0}) == without

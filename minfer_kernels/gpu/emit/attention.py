@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from minfer_kernels.gpu.emitter import Emit, Emitter, most_rows
 from minfer_kernels.gpu.kernels import cells, windows
 from minfer_kernels.gpu.kernels.attention import flash, merge, split, tiles
 from minfer_kernels.gpu.kernels.attention.choices import FlashChoice, SplitChoice, flash_choice, split_choice
+from minfer_kernels.gpu.scratch import Shapes, Wants, WantsOf
 
 LOG2_E = math.log2(math.e)
 LISTED_PROGRAMS = 8
@@ -68,12 +71,11 @@ def _flash(e: Emitter, node: Node, table: torch.Tensor) -> None:
 
 def _split(e: Emitter, node: Node, quantized: Node | None, rows_at: torch.Tensor, listed: torch.Tensor | None) -> None:
     """Parts of the rows (or of those `listed`), in as many launches as the memory for parts asks for; their merge."""
-    choice = _split_choice(e, node)
+    choice, at = _split_choice(e, node), parts_of(e, node)
     rows, n_heads, head_dim = node.type.shape
-    n_kv_heads, parts = node.attrs.n_kv_heads, most_parts(e, node, choice)
+    n_kv_heads, parts, slots = node.attrs.n_kv_heads, at.parts, at.slots
     into = node if quantized is None else quantized
     block = 0 if quantized is None else quantized.attrs.dtype.block_size
-    slots = max(1, min(rows, e.attention.partial_bytes // (4 * n_heads * parts * (head_dim + 2))))
     side_by_side = slots if listed is None else min(slots, LISTED_PROGRAMS)
     finish = _finishes(e, parts, head_dim, block)
     given = _operands(e, node)
@@ -83,8 +85,8 @@ def _split(e: Emitter, node: Node, quantized: Node | None, rows_at: torch.Tensor
         "out": e.tensor(into),
         "rows_at": rows_at,
         "listed": rows_at if listed is None else listed,
-        "partials": e.shared("attention.partials", 4 * slots * n_heads * parts * head_dim).view(torch.float32),
-        "softmax": e.shared("attention.softmax", 8 * slots * n_heads * parts).view(torch.float32),
+        "partials": e.scratch(at.partials).view(torch.float32),
+        "softmax": e.scratch(at.softmax).view(torch.float32),
         "out_stride": e.row_stride(into) // (4 if quantized is None else 1),
         "HEAD_DIM": head_dim,
         "MODE": _mode(e, node),
@@ -93,7 +95,7 @@ def _split(e: Emitter, node: Node, quantized: Node | None, rows_at: torch.Tensor
         "QUANTIZE": block,
         "SLOTS": slots,
     }
-    arrived = e.shared("attention.arrived", 4 * slots * n_kv_heads).view(torch.int32)
+    arrived = e.counters(slots * n_kv_heads)
     for base in range(0, rows, slots):
         e.launch(
             "attention.split",
@@ -130,7 +132,35 @@ def _split(e: Emitter, node: Node, quantized: Node | None, rows_at: torch.Tensor
             )
 
 
-def most_parts(e: Emitter, node: Node, choice: SplitChoice) -> int:
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Parts of a row, rows whose parts there is memory for at a time, and bytes of their values and of the rest."""
+
+    parts: int
+    slots: int
+    partials: int
+    softmax: int
+
+
+def parts_of(e: Shapes, node: Node) -> Parts:
+    """The parts that the rows of an attention node, or those listed, are attended in."""
+    rows, n_heads, head_dim = node.type.shape
+    parts = most_parts(e, node, _split_choice(e, node))
+    slots = max(1, min(rows, e.attention.partial_bytes // (4 * n_heads * parts * (head_dim + 2))))
+    return Parts(parts, slots, 4 * slots * n_heads * parts * head_dim, 8 * slots * n_heads * parts)
+
+
+def _wants(e: Shapes, node: Node) -> Wants:
+    """Parts where rows are attended so, and the step's tiles, which later nodes with its window read too."""
+    tiled = most_rows(node) > e.attention.split_rows
+    kept: dict[Hashable, int] = {_tiles_key(e, node): sum(_tile_tables(node))} if tiled else {}
+    if tiled and not e.attention.decode_rows_apart:
+        return Wants(kept=kept)
+    at = parts_of(e, node)
+    return Wants((at.partials, at.softmax), (at.slots * node.attrs.n_kv_heads,), kept)
+
+
+def most_parts(e: Shapes, node: Node, choice: SplitChoice) -> int:
     """Parts of the longest window that a step can have: of the region, or the context where positions are bounded."""
     _, k, _, positions, _ = e.sources(node)
     limit = getattr(positions.attrs, "limit", None)
@@ -150,12 +180,11 @@ def _finishes(e: Emitter, parts: int, head_dim: int, block: int) -> bool:
 def _tiles(e: Emitter, node: Node) -> tuple[torch.Tensor, torch.Tensor]:
     """The step's tiles and its rows outside of them: launched for the first node, kept for those with its window."""
     *_, positions, window = e.sources(node)
-    rows, choice = node.type.shape[0], _flash_choice(e, node)
     short = e.attention.split_rows if e.attention.decode_rows_apart else 0
-    key = ("attention.tiles", positions.id, window.id, choice.tile)
+    key = _tiles_key(e, node)
     if key not in e.kept:
-        bucket = triton.next_power_of_2(rows)
-        starts, table, listed = (e.scratch(4 * n).view(torch.int32) for n in (bucket + 1, 1 + 2 * rows, 1 + rows))
+        sizes = _tile_tables(node)
+        starts, table, listed = e.dealt.kept(sum(sizes)).view(torch.int32).split([n // 4 for n in sizes])
         e.launch(
             "attention.tiles",
             node,
@@ -169,20 +198,31 @@ def _tiles(e: Emitter, node: Node) -> tuple[torch.Tensor, torch.Tensor]:
             table=table,
             listed=listed,
             MODE=_mode(e, node),
-            TILE=choice.tile,
+            TILE=_flash_choice(e, node).tile,
             SHORT=short,
-            BUCKET=bucket,
+            BUCKET=triton.next_power_of_2(node.type.shape[0]),
         )
         e.kept[key] = (table, listed)
     return e.kept[key]
 
 
-def _split_choice(e: Emitter, node: Node) -> SplitChoice:
+def _tiles_key(e: Shapes, node: Node) -> tuple[Any, ...]:
+    *_, positions, window = e.sources(node)
+    return "attention.tiles", positions.id, window.id, _flash_choice(e, node).tile
+
+
+def _tile_tables(node: Node) -> list[int]:
+    """Bytes of where runs begin, of the tiles, and of the rows outside of them; each a whole number of wide loads."""
+    rows = node.type.shape[0]
+    return [16 * triton.cdiv(n, 4) for n in (triton.next_power_of_2(rows) + 1, 1 + 2 * rows, 1 + rows)]
+
+
+def _split_choice(e: Shapes, node: Node) -> SplitChoice:
     k = e.sources(node)[1]
     return e.attention.split or split_choice(e.target, k.type.dtype.name, node.type.shape[1] // node.attrs.n_kv_heads)
 
 
-def _flash_choice(e: Emitter, node: Node) -> FlashChoice:
+def _flash_choice(e: Shapes, node: Node) -> FlashChoice:
     k = e.sources(node)[1]
     return e.attention.flash or flash_choice(e.target, k.type.dtype.name, node.type.shape[2])
 
@@ -210,4 +250,5 @@ def _operands(e: Emitter, node: Node) -> dict[str, Any]:
 
 
 SITES = ("attention.tiles", "attention.flash", "attention.split", "attention.merge")
+WANTS: dict[str, WantsOf] = {"attention": _wants}
 EMITTERS: dict[str, Emit] = {"attention": emit_attention}

@@ -26,6 +26,7 @@ from minfer_kernels.gpu.kernels.products.choices import (
     stream_tile,
 )
 from minfer_kernels.gpu.planes.layouts import LAYOUTS
+from minfer_kernels.gpu.scratch import Shapes, Wants, WantsOf
 
 
 def activation_format(weight: str) -> str:
@@ -170,10 +171,16 @@ def _swiglu_quantize(e: Emitter, node: Node) -> None:
         warps=tile.warps,
         **operands,
         values=e.scratch(4 * rows * n).view(torch.float32),
-        counters=e.scratch(4 * (n // blocks["BLOCK"])).view(torch.int32),
+        counters=e.counters(n // blocks["BLOCK"]),
         out_stride=e.row_stride(node),
         **blocks,
     )
+
+
+def _unquantized(e: Shapes, node: Node) -> Wants:
+    """The gated values, and who has come of those that make a block."""
+    rows, n = node.type.shape
+    return Wants((4 * rows * n,), (n // blocks_of(node)["BLOCK"],))
 
 
 def _gated(e: Emitter, node: Node, together: int | None = None) -> dict[str, Any]:
@@ -234,7 +241,7 @@ def emit_residual_and_norm(e: Emitter, nodes: Sequence[Node]) -> None:
         eps=normed.attrs.eps,
         normed=e.tensor(normed),
         normed_stride=e.row_stride(normed) // (1 if quantized else 4),
-        counter=e.scratch(4).view(torch.int32),
+        counter=e.counters(1),
         **blocks,
         WIDE=RowTile.of(n, least=max(16, blocks["BLOCK"])).wide,
     )
@@ -282,7 +289,8 @@ SITES = (
     "products.swiglu_quantize",
     "products.fused_norm",
 )
-GROUPS = (Group("fused_norm", residual_and_norm, emit_residual_and_norm),)
+GROUPS = (Group("fused_norm", residual_and_norm, emit_residual_and_norm, wants=lambda e, nodes: Wants(counters=(1,))),)
+WANTS: Mapping[str, WantsOf] = {"matmul_swiglu_quantize": _unquantized}
 EMITTERS: dict[str, Emit] = {
     "matmul": _product,
     "matmul_add": _product,

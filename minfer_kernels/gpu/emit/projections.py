@@ -13,11 +13,12 @@ from minfer_ir.formats import ACTIVATION_FORMATS
 from minfer_ir.graph import Graph, Node
 from minfer_ir.ops.projection import HeadsAttrs
 from minfer_kernels.gpu.emit.products import planes, tile_of, why_not
-from minfer_kernels.gpu.emit.rope import angles
+from minfer_kernels.gpu.emit.rope import angles, computed_angles
 from minfer_kernels.gpu.emitter import Emit, Emitter, Group, Refusal
 from minfer_kernels.gpu.kernels import cells
 from minfer_kernels.gpu.kernels.products import finished, projection
 from minfer_kernels.gpu.kernels.products.choices import MOST_ROWS, stream_lanes
+from minfer_kernels.gpu.scratch import Shapes, Wants, WantsOf
 
 WHOLE_HEADS = (32, 64, 128, 256)
 """Head sizes whose columns are finished head by head; of others all heads are, by one program."""
@@ -40,8 +41,8 @@ def segment(e: Emitter, node: Node) -> Segment:
     n, k = weight.type.shape
     rows, fmt = x.type.shape[0], weight.type.dtype.name
     plain = "region" not in named and not isinstance(node.attrs, HeadsAttrs)
-    heads = node.attrs.heads if isinstance(node.attrs, HeadsAttrs) else (0, 1, STORED_COLUMNS)
-    group = 0 if plain else heads[2] if heads[2] in WHOLE_HEADS else n
+    heads = _heads(node)
+    group = 0 if plain else _group(heads[2], n)
     tile = tile_of(e, weight.type, rows, group or None)
     values = e.tensor(node) if plain else e.scratch(4 * rows * n).view(torch.float32)
     bias = named.get("bias") or (named.get("y") if plain else None)
@@ -62,12 +63,12 @@ def segment(e: Emitter, node: Node) -> Segment:
 
 
 def _finish(
-    e: Emitter, node: Node, named: Mapping[str, Node], heads: tuple[int, int, int], group: int, values: torch.Tensor
+    e: Emitter, node: Node, named: Mapping[str, Node], heads: tuple[int, ...], group: int, values: torch.Tensor
 ) -> dict[str, Any]:
     """What follows the product, for `group` columns at a time. Any pointer stands for an operand that isn't there."""
     head_dim, n = heads[2], named["weight"].type.shape[0]
     weight, region = named.get("norm_weight"), named.get("region")
-    counters = values if not group else e.scratch(4 * triton.cdiv(n, group)).view(torch.int32)
+    counters = values if not group else e.counters(triton.cdiv(n, group))
     return {
         **_rotation(e, node, named, values),
         "weight": values if weight is None else e.tensor(weight),
@@ -86,6 +87,24 @@ def _finish(
         "WIDE": triton.next_power_of_2(head_dim),
         "BLOCKS": triton.next_power_of_2(max(1, triton.cdiv(group, 32))),
     }
+
+
+def _heads(node: Node) -> tuple[int, ...]:
+    """Rows, heads and their size; pieces of a row that isn't cut into heads."""
+    return node.attrs.heads if isinstance(node.attrs, HeadsAttrs) else (0, 1, STORED_COLUMNS)
+
+
+def _group(head_dim: int, n: int) -> int:
+    """Columns that one program finishes together."""
+    return head_dim if head_dim in WHOLE_HEADS else n
+
+
+def _unfinished(e: Shapes, node: Node) -> Wants:
+    """The product's values, and who has come of those that make a group of columns; angles where they're computed."""
+    x, n = node.operand(e.graph, "x"), node.operand(e.graph, "weight").type.shape[0]
+    rows = x.type.shape[0]
+    own = Wants((4 * rows * n,), (triton.cdiv(n, _group(_heads(node)[2], n)),))
+    return Wants.together((own, computed_angles(e, node, rows)))
 
 
 def _rotation(e: Emitter, node: Node, named: Mapping[str, Node], values: torch.Tensor) -> dict[str, Any]:
@@ -163,5 +182,6 @@ OPS = (
 )
 GROUPED = (*OPS, "matmul", "matmul_add")
 GROUPS = (Group("fused_qkv", siblings, emit_three),)
+WANTS: dict[str, WantsOf] = dict.fromkeys(OPS, _unfinished)
 EMITTERS: dict[str, Emit] = dict.fromkeys(OPS, _projection)
 REFUSALS: dict[str, Refusal] = {op: _refusal(op) for op in OPS}

@@ -14,9 +14,11 @@ from minfer_kernels.gpu.emit.norm import head_tile
 from minfer_kernels.gpu.emit.operands import strides
 from minfer_kernels.gpu.emitter import Emit, Emitter, most_rows
 from minfer_kernels.gpu.kernels import cells, rope
+from minfer_kernels.gpu.scratch import Shapes, Wants, WantsOf
 from minfer_kernels.gpu.tables import computed_factors
 
 BLOCKS = 16
+WEIGHTS = ("weight", "weight_concat")
 
 
 def _rope(e: Emitter, node: Node) -> None:
@@ -78,11 +80,17 @@ def angles(e: Emitter, node: Node, rows: int) -> dict[str, Any]:
     named, attrs = dict(node.operands(e.graph)), node.attrs
     positions, factors = named["positions"], named.get("factors")
     shared = {"rows_at": e.rows_at(positions), "positions": e.tensor(positions)}
-    if factors is None or factors.id in e.weights:
+    if factors is None or factors.op in WEIGHTS:
         table, by_row = e.rope_table(plain_rope(attrs), factors), False
     else:
         table, by_row = _computed(e, node, factors, rows, shared), True
     return {**shared, "table": table, "dims": attrs.dims, "PAIRS": attrs.pairs, "BY_ROW": by_row}
+
+
+def computed_angles(e: Shapes, node: Node, rows: int) -> Wants:
+    """The angles of a step's rows, where the frequency factors are computed."""
+    factors = dict(node.operands(e.graph)).get("factors")
+    return Wants() if factors is None or factors.op in WEIGHTS else Wants((4 * rows * node.attrs.dims,))
 
 
 def _computed(e: Emitter, node: Node, factors: Node, rows: int, shared: dict[str, Any]) -> torch.Tensor:
@@ -105,6 +113,13 @@ def _norm(e: Emitter, node: Node) -> dict[str, Any]:
 
 
 SITES = ("rope.rotate", "rope.norm_rotate", "rope.store", "rope.norm_store", "rope.angles")
+WANTS: dict[str, WantsOf] = {
+    **dict.fromkeys(("rope", "qk_norm_rope"), lambda e, node: computed_angles(e, node, most_rows(node))),
+    **dict.fromkeys(
+        ("rope_kv_store", "qk_norm_rope_kv_store"),
+        lambda e, node: computed_angles(e, node, node.operand(e.graph, "x").type.shape[0]),
+    ),
+}
 EMITTERS: dict[str, Emit] = {
     **dict.fromkeys(("rope", "qk_norm_rope"), _rope),
     **dict.fromkeys(("rope_kv_store", "qk_norm_rope_kv_store"), _rope_kv_store),
