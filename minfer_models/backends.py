@@ -74,6 +74,7 @@ def _gpu(options: EngineOptions) -> Backend:
 
     from minfer_kernels.gpu.backend import GpuBackend
     from minfer_kernels.gpu.device import interpreted
+    from minfer_kernels.gpu.kernels.attention.choices import AttentionOptions
 
     place = options.place or ("cpu" if interpreted() else "cuda:0")
     return GpuBackend(
@@ -81,6 +82,7 @@ def _gpu(options: EngineOptions) -> Backend:
         options.activations,
         options.capture,
         options.async_copies,
+        attention=AttentionOptions(decode_rows_apart=options.decode_apart),
         invariant=options.invariant,
     )
 

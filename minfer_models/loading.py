@@ -43,6 +43,7 @@ def load(
     capture: bool | None = None,
     async_copies: bool | None = None,
     invariant: bool | None = None,
+    decode_apart: bool | None = None,
     devices: DevicePlan | None = None,
     chunk: int | None = None,
     budget: int | None = None,
@@ -62,7 +63,8 @@ def load(
     "cuda", "cuda:1", "torch:mps", "numpy" or a plug-in's name; a GPU runs `gpu_layers` blocks (None: all, "auto": as
     many as fit) in at most `gpu_mem` MiB, replays captured steps unless `capture` is False and copies without waiting
     unless `async_copies` is; `invariant` has it compute a token's logits to the same bits whatever is computed beside
-    it. `devices` says by backends which runs what, instead of `device`; `backends` replaces the ones that it names.
+    it, `decode_apart` attend a sequence's few rows as it does without the prompt beside them. `devices` says by
+    backends which runs what, instead of `device`; `backends` replaces the ones that it names.
     `for_chat` has the chat template looked at before any weight is taken in, and refused if it can't hold a chat;
     `chat_template` is another one: a file, the name of one of the model's, or a template's text.
     `on_weight` and `on_compile` report progress, `on_device` hears the device and the plan in a line each.
@@ -84,7 +86,8 @@ def load(
         isa=settings.isa,
         threads_fixed=settings.threads_fixed if threads_fixed is None else threads_fixed,
     )
-    request = Request.of(settings, device, gpu_layers, gpu_mem, devices).with_paths(capture, async_copies, invariant)
+    request = Request.of(settings, device, gpu_layers, gpu_mem, devices)
+    request = request.with_paths(capture, async_copies, invariant, decode_apart)
     opened = Model.open(locate(model, settings))
     with ExitStack() as undo:
         undo.callback(opened.file.close)

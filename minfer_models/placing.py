@@ -40,6 +40,7 @@ class Request:
     async_copies: bool = True
     activations: str = "8-bit"
     invariant: bool = False
+    decode_apart: bool = False
 
     @classmethod
     def of(
@@ -69,15 +70,23 @@ class Request:
             async_copies=settings.gpu_async_copies,
             activations=settings.gpu_activations,
             invariant=settings.gpu_invariant,
+            decode_apart=settings.gpu_decode_apart,
         )
 
-    def with_paths(self, capture: bool | None, async_copies: bool | None, invariant: bool | None = None) -> Request:
+    def with_paths(
+        self,
+        capture: bool | None,
+        async_copies: bool | None,
+        invariant: bool | None = None,
+        decode_apart: bool | None = None,
+    ) -> Request:
         """The same with the optional paths of a GPU switched; None leaves them as set."""
         return replace(
             self,
             capture=self.capture if capture is None else capture,
             async_copies=self.async_copies if async_copies is None else async_copies,
             invariant=self.invariant if invariant is None else invariant,
+            decode_apart=self.decode_apart if decode_apart is None else decode_apart,
         )
 
 
@@ -134,6 +143,7 @@ def place_model(
         async_copies=request.async_copies,
         activations=request.activations,
         invariant=request.invariant,
+        decode_apart=request.decode_apart,
     )
     if request.devices is not None or backends is not None:
         options = replace(options, devices=request.devices or options.devices)

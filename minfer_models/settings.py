@@ -211,6 +211,18 @@ class Settings:
             shown="`0`",
         ),
     )
+    gpu_decode_apart: bool = field(
+        default=False,
+        metadata=_variable(
+            "MINFER_GPU_DECODE_APART",
+            _switch,
+            allowed="`0`, `1`",
+            doc="1: where a prompt shares a step with other sequences' tokens on a GPU, attention goes through those "
+            "in parts, side by side, as in a step without the prompt, and takes memory for the parts. 0: a tile of the "
+            "prompt's kernel each. With `MINFER_GPU_INVARIANT` all rows go in parts anyway.",
+            shown="`0`",
+        ),
+    )
     fusions_off: tuple[str, ...] = field(
         default=(),
         metadata=_variable(

@@ -40,6 +40,7 @@ class EngineChoices:
     capture: bool | None = None
     async_copies: bool | None = None
     invariant: bool | None = None
+    decode_apart: bool | None = None
 
     def __post_init__(self) -> None:
         if self.isa is not None and self.isa not in ISAS:
@@ -70,6 +71,7 @@ class EngineChoices:
             "capture": self.capture,
             "async_copies": self.async_copies,
             "invariant": self.invariant,
+            "decode_apart": self.decode_apart,
         }
         return {name: value for name, value in given.items() if value is not None} | {
             "kv": self.kv,

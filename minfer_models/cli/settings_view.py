@@ -19,7 +19,7 @@ def settings_of(llm: LLM) -> dict[str, Any]:
         if cpu is None
         else {"threads": cpu.n_threads, "threads_fixed": engine.options.threads_fixed, "isa": cpu.library.isa.value}
     )
-    names = ("capture", "async_copies", "invariant") if "gpu" in on else ()
+    names = ("capture", "async_copies", "invariant", "decode_apart") if "gpu" in on else ()
     gpu = {name: getattr(engine.options, name) for name in names}
     return {
         **machine,

@@ -197,6 +197,9 @@ def _memory_totals(plan: MemoryPlan, backend: str, rows: int) -> Iterator[str]:
     yield f"totals on {backend}, a forward of {rows} row{'s' * (rows > 1)}"
     yield f"  pool      {mib(plan.pool_bytes(backend)):>14} in {len(plan.buffers[backend])} buffers"
     yield f"  live      {mib(plan.live.get(backend, 0)):>14} at the fullest node"
+    if backend in plan.scratch:
+        scratch = plan.scratch[backend]
+        yield f"  scratch   {mib(scratch.length):>14} in {_buffer_name(plan, backend, scratch)}, the whole step"
     yield f"  kv cells  {mib(plan.region_bytes(backend)):>14} in {len(regions)} regions"
     yield f"  values    {', '.join(f'{kinds.count(k)} {k}' for k in sorted(set(kinds)))}"
 
@@ -211,6 +214,9 @@ def _pool_buffers(executable: Executable, backend: str) -> dict[str, int]:
     for (node, where), placement in plan.placements.items():
         if where == backend:
             found[_buffer_name(plan, backend, placement)] = executable.ref(node, backend).buffer
+    scratch = executable.scratch(backend)
+    if scratch is not None:
+        found[_buffer_name(plan, backend, plan.scratch[backend])] = scratch.buffer
     return found
 
 
@@ -265,7 +271,12 @@ def memory_json(graph: Graph, plan: MemoryPlan) -> dict[str, Any]:
             for c in copies
         ],
         "totals": {
-            b: {"pool": plan.pool_bytes(b), "live": plan.live.get(b, 0), "kv": plan.region_bytes(b)}
+            b: {
+                "pool": plan.pool_bytes(b),
+                "live": plan.live.get(b, 0),
+                "scratch": plan.scratch_bytes(b),
+                "kv": plan.region_bytes(b),
+            }
             for b in plan.buffers
         },
     }

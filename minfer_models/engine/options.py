@@ -30,7 +30,7 @@ class EngineOptions:
     `budget` bounds memory in bytes, `gpu_mem` that of a GPU. `isa` is "auto", "avx512amx", "avx512vnni", "avx2" or
     "portable". `place` is where the plan's `gpu` or `torch` backend is, as torch names devices; `capture` replays its
     steps as captured graphs, `async_copies` copies without waiting, `activations` are what its products
-    read, `invariant` has it compute every row as if it were alone.
+    read, `invariant` has it compute every row as if it were alone, `decode_apart` attend few rows of a sequence as if.
     """
 
     n_ctx: int | None = None
@@ -48,6 +48,7 @@ class EngineOptions:
     async_copies: bool = True
     activations: Literal["8-bit", "8-bit-all", "f16"] = "8-bit"
     invariant: bool = False
+    decode_apart: bool = False
 
     def __post_init__(self) -> None:
         if self.kv not in KV_CHOICES:

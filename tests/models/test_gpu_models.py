@@ -154,6 +154,14 @@ def test_invariant_mode_is_asked_for_by_load_or_the_settings(runs: Runs) -> None
             assert backend.invariant
 
 
+def test_decode_rows_are_kept_apart_by_load_or_the_settings(runs: Runs) -> None:
+    for settings, given in ((Settings(), True), (Settings(gpu_decode_apart=True), None)):
+        with load(runs.path(ONE_BLOCK), device="cuda", decode_apart=given, settings=settings) as llm:
+            backend = llm.engine.resources.backends["gpu"]
+            assert isinstance(backend, GpuBackend)
+            assert backend.attention.decode_rows_apart
+
+
 def test_all_of_it_ran_on_the_gpu(runs: Runs) -> None:
     for case in SAMPLED:
         with runs.on_gpu(case) as llm:

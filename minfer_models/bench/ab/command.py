@@ -12,7 +12,7 @@ from minfer_models.cli.command import FOUND
 from minfer_models.cli.options import KvCells, KvType, ModelName, Threads
 
 SETTINGS = "NAME=VALUE with blanks between them, e.g. 'threads=1 fusions_off=swiglu': threads, kv, fusions_off, isa, "
-SETTINGS += "chunk, n_ctx, device, gpu_layers, capture, async_copies, invariant."
+SETTINGS += "chunk, n_ctx, device, gpu_layers, capture, async_copies, invariant, decode_apart."
 REVISION = "a git revision, run from a worktree in a process of its own; WORKTREE is the tree as it is."
 
 

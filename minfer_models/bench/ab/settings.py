@@ -13,11 +13,11 @@ from minfer_models.bench.workload import BenchError
 NAMES = tuple(spec.name for spec in fields(EngineChoices))
 COUNTS = ("n_ctx", "threads", "chunk")
 LISTS = ("fusions_off",)
-SWITCHES = ("capture", "async_copies", "invariant")
+SWITCHES = ("capture", "async_copies", "invariant", "decode_apart")
 
-AT_RUN_TIME = frozenset({"threads", "isa", "capture", "async_copies"})
+AT_RUN_TIME = frozenset({"threads", "isa", "capture", "async_copies", "decode_apart"})
 """What makes a difference although the plans are equal: by whom and how the plan's kernels are run."""
-CHANGES_BITS = frozenset({"kv", "devices", "invariant"})
+CHANGES_BITS = frozenset({"kv", "devices", "invariant", "decode_apart"})
 """Settings whose sides aren't promised to compute the same bits; with any other, they are."""
 
 
