@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -61,7 +62,11 @@ class CudaDevice:
 
     def __init__(self, place: torch.device) -> None:
         self.place = torch.device("cuda", torch.cuda.current_device()) if place.index is None else place
-        self.target = target_of(torch.cuda.get_device_capability(self.place), torch.version.hip is not None)
+
+    @cached_property
+    def target(self) -> Target:
+        """By its compute capability, asked once."""
+        return target_of(torch.cuda.get_device_capability(self.place), torch.version.hip is not None)
 
     def active(self) -> AbstractContextManager[object]:
         """Make it the thread's current device."""
