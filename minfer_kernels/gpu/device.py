@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
+from functools import cache
 from typing import Protocol
 
 import torch
@@ -62,11 +62,14 @@ class CudaDevice:
 
     def __init__(self, place: torch.device) -> None:
         self.place = torch.device("cuda", torch.cuda.current_device()) if place.index is None else place
+        self._target = cache(
+            lambda: target_of(torch.cuda.get_device_capability(self.place), torch.version.hip is not None)
+        )
 
-    @cached_property
+    @property
     def target(self) -> Target:
-        """By its compute capability, asked once."""
-        return target_of(torch.cuda.get_device_capability(self.place), torch.version.hip is not None)
+        """By its compute capability, asked once, on first use: a device can be made where there is no driver."""
+        return self._target()
 
     def active(self) -> AbstractContextManager[object]:
         """Make it the thread's current device."""

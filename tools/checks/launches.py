@@ -98,11 +98,15 @@ def _tuners(tree: ast.Module) -> list[tuple[int, str]]:
 
 
 def _kernel_names(tree: ast.Module) -> set[str]:
-    """Names that are kernels, or modules of them: imported from the kernels, or decorated with triton's jit here."""
+    """Names that are kernels, or modules of them: imported from the kernels, or decorated with triton's jit here.
+
+    Types and constants that are imported from there are none.
+    """
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(KERNELS):
-            names |= {alias.asname or alias.name for alias in node.names}
+            imported = {alias.asname or alias.name for alias in node.names}
+            names |= {name for name in imported if name[:1].islower()}
         elif isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(d) for d in node.decorator_list):
             names.add(node.name)
     return names

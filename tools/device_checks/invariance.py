@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from minfer_kernels.gpu.kernels.attention.choices import DEFAULT, split_choice
+from minfer_kernels.gpu.device import device_for
+from minfer_kernels.gpu.kernels.attention.choices import DEFAULT, SplitChoice, split_choice
 from tools.device_checks.goals import INVARIANT_COST
 from tools.device_checks.machine import Machine
 from tools.device_checks.results import Result, say, standing
@@ -71,7 +72,7 @@ def _splits(machine: Machine, shape: Shape, sizes: Sizes, rows: int, depth: int)
         split: machine.seconds(_attention(machine, shape, sizes.copies, rows, depth, split)) / sizes.copies
         for split in sizes.splits
     }
-    fixed = split_choice(CELLS, shape.config.n_heads // shape.config.n_kv_heads).split
+    fixed = _choice(machine, shape).split
     best = min(times, key=lambda split: times[split])
     cost = times[fixed] / times[best]
     status, aim, against = standing(INVARIANT_COST, cost, machine.dry)
@@ -81,9 +82,13 @@ def _splits(machine: Machine, shape: Shape, sizes: Sizes, rows: int, depth: int)
 
 
 def _attention(machine: Machine, shape: Shape, copies: int, rows: int, depth: int, split: int) -> Work:
-    choice = split_choice(CELLS, shape.config.n_heads // shape.config.n_kv_heads)
-    options = replace(DEFAULT, split=replace(choice, split=split))
+    options = replace(DEFAULT, split=replace(_choice(machine, shape), split=split))
     return batch_attention(machine, shape.config, rows, depth, copies, CELLS, options)
+
+
+def _choice(machine: Machine, shape: Shape) -> SplitChoice:
+    """What the backend takes there."""
+    return split_choice(device_for(machine.device).target, CELLS, shape.config.n_heads // shape.config.n_kv_heads)
 
 
 def _steps(machine: Machine, shape: Shape, types: Mapping[str, str], sizes: Sizes) -> Iterator[Result]:
