@@ -46,7 +46,8 @@ def read_usage(text: str) -> tuple[int, int, int]:
     if "vgpr_count" not in found:
         raise ValueError("the assembly has no .vgpr_count")
     number = {name: int(value) for name, value in found.items()}
-    spills = number.get("vgpr_spill_count", 0) + number.get("sgpr_spill_count", 0)
+    # Scalar registers give way to lanes of a vector register, not to memory; where they do, the stack isn't empty.
+    spills = number.get("vgpr_spill_count", 0)
     return number["vgpr_count"], number.get("private_segment_fixed_size", 0), spills
 
 

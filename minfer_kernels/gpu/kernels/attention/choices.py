@@ -95,7 +95,8 @@ FLASH = TileTable(
         Line(FlashChoice(64, 64, 4, 2), "a block's cells go through registers to be unpacked", of=PACKED),
         Line(FlashChoice(128, 64, 4, 2), "half the instructions of eight warps, which spill", (GFX942,)),
         Line(FlashChoice(64, 64, 4, 2), "128 rows spill", (SM_120,), up_to=64),
-        Line(FlashChoice(64, 64, 8, 2), "128 rows spill, and so do 64 on four warps", (SM_120,)),
+        Line(FlashChoice(128, 64, 8, 2), "as many rows as fit the registers share a block's cells", (SM_80,), up_to=64),
+        Line(FlashChoice(64, 64, 8, 2), "128 rows spill, and so do 64 on four warps of sm_120", MMA_SYNC),
         Line(FlashChoice(128, 64, 8, 2), "as many rows as fit the registers share a block's cells"),
     ),
 )
