@@ -4,39 +4,21 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer_ir.formats import BF16, F16, IQ4_NL, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0
+from minfer_ir.formats import IQ4_NL, Q2_K, Q4_K, Q5_K, Q6_K
 from minfer_ir.formats.base import Bytes, EncodeError, Floats, Format, check_floats
 from minfer_ir.formats.iq import TRIES
+from minfer_kernels.cpu.kernels.parts.encode_chunks import CHUNKS
 
 if TYPE_CHECKING:
     from minfer_kernels.cpu.compiler.library import KernelLibrary, LoadedKernel
 
 _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 _NO_TRIES = np.zeros(0, np.float32)
-
-
-class Chunk(NamedTuple):
-    """What a kernel encodes at a time, and tells of when it can't: blocks, and the elements and bytes of each."""
-
-    blocks: int
-    elements: int
-    nbytes: int
-
-
-FLOAT_RUN = 1024
-"""Elements that count as a block of F16 and BF16."""
-CHUNKS: dict[str, Chunk] = {
-    **{fmt.name: Chunk(1, FLOAT_RUN, FLOAT_RUN * fmt.block_bytes) for fmt in (F16, BF16)},
-    **{fmt.name: Chunk(16, 32, fmt.block_bytes) for fmt in (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL)},
-    **{fmt.name: Chunk(2, 256, fmt.block_bytes) for fmt in (Q4_K, Q5_K)},
-    **{fmt.name: Chunk(1, 256, fmt.block_bytes) for fmt in (Q2_K, Q3_K, Q6_K)},
-}
-"""By format; a search takes sixteen groups at once."""
 _TRIES = {IQ4_NL.name: TRIES} | {fmt.name: fmt.tries for fmt in (Q2_K, Q4_K, Q5_K, Q6_K)}
 
 

@@ -181,7 +181,7 @@ def test_a_setting_out_of_range_is_one_line(tiny: Path, arguments: list[str], me
         (["-n", "0"], "-n is 0, expected at least 1, or -1 for no limit"),
         (["-n", "-5"], "-n is -5, expected at least 1, or -1 for no limit"),
         (["--temp", "-1"], "--temp is -1.0; it must be at least 0"),
-        (["--temp", "nan"], "--temp is nan; it must be at least 0"),
+        (["--temp", "nan"], "--temp is nan; it must be at least 0, and finite"),
         (["--top-k", "-3"], "--top-k is -3; it must be at least 0 (0: off)"),
         (["--top-p", "1.5"], "--top-p is 1.5; it must be between 0 and 1"),
         (["--min-p", "2"], "--min-p is 2.0; it must be between 0 and 1"),

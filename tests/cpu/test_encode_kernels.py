@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from minfer_ir.formats import WEIGHT_FORMATS, EncodeError
 from minfer_kernels.cpu.compiler.features import Isa
-from minfer_kernels.cpu.encoding import CHUNKS, NativeEncoders
+from minfer_kernels.cpu.encoding import NativeEncoders
+from minfer_kernels.cpu.kernels.parts.encode_chunks import CHUNKS
 
 Floats = NDArray[np.float32]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from minfer_kernels.cpu.compiler.kernel import Int, Kernel, Ptr, kernel, kernel_family
-from minfer_kernels.cpu.encoding import CHUNKS
+from minfer_kernels.cpu.kernels.parts.encode_chunks import CHUNKS
 from minfer_kernels.cpu.kernels.parts.encode_small import float_encoder, int8_encoder, small_int_encoder
 from minfer_kernels.cpu.kernels.parts.encode_super import affine_encoder, centred_encoder, iq4_encoder
 from minfer_kernels.cpu.simd import inline, smaller

@@ -10,7 +10,7 @@ from typing import Any
 
 from minfer_ir.formats import BF16, F16, Q8_0, format_named
 from minfer_ir.formats.blocks import BlockFormat
-from minfer_kernels.cpu.encoding import FLOAT_RUN
+from minfer_kernels.cpu.kernels.parts.encode_chunks import FLOAT_RUN
 from minfer_kernels.cpu.simd import (
     absolute,
     f32,
