@@ -63,15 +63,16 @@ class Bench:
         return found
 
     def warm(self) -> None:
-        """Compile everything, with as few layers as that takes."""
+        """Compile everything, with as few layers as that takes. Inputs are filled: buffers hold other steps' values."""
         for kv in ("f16", PACKED):
             steps = self._steps(kv)
             self._executable(steps, 1)
             if kv == "f16":
                 for n in {min(n, self.shape.chunk) for n in self.shape.prompts}:
-                    run_all(steps.step(n, 1))
+                    self._executable(steps, n)
                 for n in self.shape.batches:
-                    run_all(steps.step(n, n, "span"))
+                    inputs = batch_inputs(n, self.shape.batch_depth, self.shape.config.n_vocab)
+                    steps.step(n, n, "span").run(inputs)
             self.machine.sync()
 
     def _steps(self, kv: str) -> Steps:
