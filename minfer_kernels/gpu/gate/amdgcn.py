@@ -41,8 +41,8 @@ def _instruction(opcode: str, operands: str) -> Instruction:
 
 
 def read_usage(text: str) -> tuple[int, int, int]:
-    """(vector registers, stack bytes, spilled registers) of the kernel's metadata; ValueError when one is missing."""
-    found = dict(re.findall(r"\.(vgpr_count|agpr_count|private_segment_fixed_size|[vs]gpr_spill_count):\s+(\d+)", text))
+    """(vector registers, stack bytes, vector registers that spill) of the metadata; ValueError without the first."""
+    found = dict(re.findall(r"\.(vgpr_count|private_segment_fixed_size|vgpr_spill_count):\s+(\d+)", text))
     if "vgpr_count" not in found:
         raise ValueError("the assembly has no .vgpr_count")
     number = {name: int(value) for name, value in found.items()}
